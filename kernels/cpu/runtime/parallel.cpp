@@ -1,0 +1,122 @@
+#include "kernels/cpu/runtime/parallel.h"
+
+#include <immintrin.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace sg::kernels {
+namespace {
+
+thread_local bool inside_task = false;
+
+// oneDNN sees one OpenMP thread on every thread of ours: products are parallel over tiles, not inside them.
+void use_one_openmp_thread() {
+#ifdef _OPENMP
+  thread_local bool done = false;
+  if (!done) omp_set_num_threads(1);
+  done = true;
+#endif
+}
+
+constexpr int spins_before_sleep = 4000;  // about 50 µs: longer than the gap between two kernels of a step
+
+}  // namespace
+
+struct ThreadPool::State {
+  std::vector<std::thread> workers;
+  std::mutex run_mutex;  // one run at a time
+
+  // A job is published by raising `generation`; `next` hands out task numbers, `active` counts workers still inside.
+  std::atomic<uint64_t> generation{0};
+  std::atomic<int64_t> next{0};
+  std::atomic<int> active{0};
+  int64_t count = 0;
+  void (*task)(void*, int64_t, int) = nullptr;
+  void* context = nullptr;
+
+  std::mutex sleep_mutex;
+  std::condition_variable wake;
+  std::atomic<int> sleepers{0};
+  bool stop = false;  // under sleep_mutex
+
+  void work(int worker) {
+    inside_task = true;
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) task(context, i, worker);
+    inside_task = false;
+  }
+
+  // Returns false when the pool is being destroyed.
+  bool await(uint64_t seen) {
+    for (int spin = 0; spin < spins_before_sleep; ++spin) {
+      if (generation.load(std::memory_order_acquire) != seen) return true;
+      _mm_pause();
+    }
+    std::unique_lock lock(sleep_mutex);
+    sleepers.fetch_add(1, std::memory_order_seq_cst);
+    wake.wait(lock, [&] { return stop || generation.load(std::memory_order_seq_cst) != seen; });
+    sleepers.fetch_sub(1, std::memory_order_relaxed);
+    return generation.load(std::memory_order_acquire) != seen;
+  }
+
+  void loop(int worker) {
+    use_one_openmp_thread();
+    for (uint64_t seen = 0; await(seen);) {
+      seen = generation.load(std::memory_order_acquire);
+      work(worker);
+      active.fetch_sub(1, std::memory_order_release);
+    }
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
+  for (int worker = 1; worker < threads; ++worker) {
+    state_->workers.emplace_back([state = state_.get(), worker] { state->loop(worker); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    std::lock_guard lock(state_->sleep_mutex);
+    state_->stop = true;
+  }
+  state_->wake.notify_all();
+  for (auto& worker : state_->workers) worker.join();
+}
+
+int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
+
+void ThreadPool::run(int64_t count, void (*task)(void*, int64_t, int), void* context) {
+  use_one_openmp_thread();
+  State& s = *state_;
+  if (inside_task || s.workers.empty() || count <= 1) {
+    for (int64_t i = 0; i < count; ++i) task(context, i, 0);
+    return;
+  }
+  std::lock_guard one_run(s.run_mutex);
+  s.count = count;
+  s.task = task;
+  s.context = context;
+  s.next.store(0, std::memory_order_relaxed);
+  s.active.store(static_cast<int>(s.workers.size()), std::memory_order_relaxed);
+  s.generation.fetch_add(1, std::memory_order_seq_cst);
+  if (s.sleepers.load(std::memory_order_seq_cst) > 0) {
+    std::lock_guard lock(s.sleep_mutex);
+    s.wake.notify_all();
+  }
+  s.work(0);
+  // The next run overwrites the job, so every worker must have left this one.
+  for (int spin = 0; s.active.load(std::memory_order_acquire) != 0; ++spin) {
+    if (spin < spins_before_sleep) _mm_pause();
+    else std::this_thread::yield();
+  }
+}
+
+}  // namespace sg::kernels

@@ -1,0 +1,54 @@
+// The thread pool of a CPU device. Compiled once, without instruction-set flags.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+#include "kernels/device.h"
+
+namespace sg::kernels {
+
+// A fixed set of workers that run numbered tasks; the caller is one of them. Which worker takes which task is open, so a
+// task's result must depend on its number alone. One run at a time; a run from inside a task executes inline.
+// Workers spin briefly, then sleep. Each worker sets OpenMP's thread count to 1 for itself.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const;  // the caller included
+  // Calls task(context, i, worker) once for each i in [0, count), worker in [0, threads()); returns when all are done.
+  void run(int64_t count, void (*task)(void* context, int64_t i, int worker), void* context);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+inline int threads_of(StreamHandle s) { return s.raw ? static_cast<ThreadPool*>(s.raw)->threads() : 1; }
+
+// body(i, worker) for i in [0, count).
+template <class F>
+void parallel_for(StreamHandle s, int64_t count, F&& body) {
+  using Body = std::remove_reference_t<F>;
+  if (!s.raw || count <= 1) {
+    for (int64_t i = 0; i < count; ++i) body(i, 0);
+    return;
+  }
+  static_cast<ThreadPool*>(s.raw)->run(
+      count, [](void* context, int64_t i, int worker) { (*static_cast<Body*>(context))(i, worker); },
+      const_cast<void*>(static_cast<const void*>(&body)));
+}
+
+// body(begin, end, worker) over chunks of `chunk` elements of [0, n).
+template <class F>
+void parallel_chunks(StreamHandle s, int64_t n, int64_t chunk, F&& body) {
+  parallel_for(s, (n + chunk - 1) / chunk, [&](int64_t i, int worker) {
+    const int64_t begin = i * chunk;
+    body(begin, begin + chunk < n ? begin + chunk : n, worker);
+  });
+}
+
+}  // namespace sg::kernels
