@@ -15,7 +15,7 @@
 namespace sg::kernels {
 namespace {
 
-thread_local bool inside_task = false;
+thread_local int current_worker = -1;  // inside a task: the number of the worker that runs it
 
 // oneDNN sees one OpenMP thread on every thread of ours: products are parallel over tiles, not inside them.
 void use_one_openmp_thread() {
@@ -48,9 +48,9 @@ struct ThreadPool::State {
   bool stop = false;  // under sleep_mutex
 
   void work(int worker) {
-    inside_task = true;
+    current_worker = worker;
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) task(context, i, worker);
-    inside_task = false;
+    current_worker = -1;
   }
 
   // Returns false when the pool is being destroyed.
@@ -96,8 +96,9 @@ int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()
 void ThreadPool::run(int64_t count, void (*task)(void*, int64_t, int), void* context) {
   use_one_openmp_thread();
   State& s = *state_;
-  if (inside_task || s.workers.empty() || count <= 1) {
-    for (int64_t i = 0; i < count; ++i) task(context, i, 0);
+  if (current_worker >= 0 || s.workers.empty() || count <= 1) {
+    const int worker = current_worker >= 0 ? current_worker : 0;
+    for (int64_t i = 0; i < count; ++i) task(context, i, worker);
     return;
   }
   std::lock_guard one_run(s.run_mutex);
