@@ -1,0 +1,111 @@
+#include "core/device.h"
+
+#include <sched.h>
+
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include "core/error.h"
+#include "kernels/cpu/runtime/parallel.h"
+
+namespace sg {
+namespace {
+
+// Everything a device owns; made at first use and kept until the process ends (tensors may outlive any scope).
+struct DeviceState {
+  explicit DeviceState(Device device, const DeviceOptions& options) : pool(device, options.capacity) {
+    const char* isa = std::getenv("SG_ISA");
+    table = device.type == DeviceType::cuda ? cuda_kernels() : cpu_kernels(isa);
+    check(table != nullptr, "{}: no kernels: {}", device,
+          device.type == DeviceType::cuda ? "this build has no CUDA backend"
+                                          : "this processor needs AVX2 (SG_ISA may be avx2 or avx512, and must be supported)");
+    thread_count = options.threads > 0 ? options.threads : available_processors();
+    if (device.type == DeviceType::cpu && thread_count > 1) workers = std::make_unique<kernels::ThreadPool>(thread_count);
+  }
+  Pool pool;
+  const KernelTable* table = nullptr;
+  int thread_count = 1;
+  std::unique_ptr<kernels::ThreadPool> workers;
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::array<std::atomic<DeviceState*>, 4 * max_devices> states{};
+};
+Registry& registry() {
+  static auto* instance = new Registry;  // never destroyed, as its devices
+  return *instance;
+}
+
+std::atomic<DeviceState*>& slot(Device device) {
+  check(device.index >= 0 && device.index < max_devices, "device index {}: at most {}", device.index, max_devices - 1);
+  return registry().states[static_cast<size_t>(device.type) * max_devices + static_cast<size_t>(device.index)];
+}
+
+DeviceState& create(Device device, const DeviceOptions& options) {
+  std::lock_guard lock(registry().mutex);
+  auto& entry = slot(device);
+  if (DeviceState* found = entry.load(std::memory_order_acquire)) return *found;
+  entry.store(new DeviceState(device, options), std::memory_order_release);
+  return *entry.load(std::memory_order_relaxed);
+}
+
+DeviceState& state(Device device) {
+  if (DeviceState* found = slot(device).load(std::memory_order_acquire)) [[likely]] return *found;
+  return create(device, {});
+}
+
+thread_local Device device_of_thread{};
+
+constexpr const char* type_names[] = {"cpu", "cuda", "host", "meta"};
+
+}  // namespace
+
+std::string to_string(Device device) {
+  const char* type = type_names[static_cast<int>(device.type)];
+  return device.type == DeviceType::host ? type : fmt::format("{}:{}", type, device.index);
+}
+
+Device parse_device(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string type = text.substr(0, colon);
+  for (int t = 0; t < 4; ++t) {
+    if (type != type_names[t]) continue;
+    int index = 0;
+    const char* end = text.data() + text.size();
+    if (colon == std::string::npos) return {static_cast<DeviceType>(t), 0};
+    const auto result = std::from_chars(text.data() + colon + 1, end, index);
+    if (result.ec == std::errc{} && result.ptr == end && index >= 0 && index < max_devices) {
+      return {static_cast<DeviceType>(t), index};
+    }
+  }
+  fail(ErrorKind::usage, "device: \"{}\" is none of cpu:N, cuda:N, host, meta:N with N at most {}", text, max_devices - 1);
+}
+
+void configure(Device device, const DeviceOptions& options) {
+  DeviceState& s = create(device, options);
+  s.pool.set_capacity(options.capacity);
+  check(options.threads == 0 || options.threads == s.thread_count, "{} already runs with {} threads, asked for {}", device,
+        s.thread_count, options.threads);
+}
+
+Pool& pool(Device device) { return state(device).pool; }
+const KernelTable& kernels(Device device) { return *state(device).table; }
+StreamHandle compute_handle(Device device) { return {state(device).workers.get()}; }
+int threads(Device device) { return state(device).thread_count; }
+
+int available_processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+Device current_device() { return device_of_thread; }
+DeviceGuard::DeviceGuard(Device device) : previous_(device_of_thread) { device_of_thread = device; }
+DeviceGuard::~DeviceGuard() { device_of_thread = previous_; }
+
+}  // namespace sg

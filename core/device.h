@@ -1,0 +1,56 @@
+// The devices of this process and what belongs to each: a pool, a kernel table, worker threads.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "core/pool.h"
+#include "core/shape.h"
+#include "kernels/device.h"
+#include "kernels/table.h"
+
+namespace sg {
+
+inline constexpr int max_devices = 64;  // indices of cpu and meta devices: 0 … 63
+
+inline constexpr Device cpu(int index = 0) { return {DeviceType::cpu, index}; }
+inline constexpr Device meta(int index = 0) { return {DeviceType::meta, index}; }
+inline constexpr Device host{DeviceType::host, 0};
+
+std::string to_string(Device device);         // "cpu:0", "host"
+Device parse_device(const std::string& text);  // the reverse; anything else is a usage error
+
+// Sets up a device before its first use; later only what may change: capacity.
+struct DeviceOptions {
+  uint64_t capacity = Pool::unlimited;
+  int threads = 0;  // workers of a cpu device, the calling thread included; 0: as many as the process may run on
+};
+void configure(Device device, const DeviceOptions& options);
+
+Pool& pool(Device device);
+const KernelTable& kernels(Device device);  // meta answers with the CPU table, whose workspaces it plans
+StreamHandle compute_handle(Device device);  // what kernels of the compute stream run with
+int threads(Device device);
+int available_processors();  // the process's affinity mask
+
+// Where tensors are created unless a device is given; per thread, cpu:0 at first.
+Device current_device();
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  Device previous_;
+};
+
+}  // namespace sg
+
+template <>
+struct fmt::formatter<sg::Device> : fmt::formatter<std::string> {
+  template <class Context>
+  auto format(sg::Device device, Context& context) const {
+    return fmt::formatter<std::string>::format(sg::to_string(device), context);
+  }
+};

@@ -1,0 +1,128 @@
+#include "core/pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "core/device.h"
+#include "core/error.h"
+
+namespace sg {
+namespace {
+
+constexpr uint64_t huge_page = uint64_t{2} << 20;
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool keeps_freed_blocks = false;  // a cached block would hide a use after free
+#else
+constexpr bool keeps_freed_blocks = true;
+#endif
+
+// Eight classes per power of two: at most an eighth of a block is gap.
+uint64_t size_class_of(uint64_t bytes) {
+  if (bytes <= 512) return (std::max<uint64_t>(bytes, 1) + 63) / 64 * 64;
+  const uint64_t step = std::bit_floor(bytes - 1) / 8;
+  return (bytes + step - 1) / step * step;
+}
+
+void* system_allocate(uint64_t size) {
+  const uint64_t alignment = size >= huge_page ? huge_page : 64;
+  void* block = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (block && size >= huge_page) madvise(block, size, MADV_HUGEPAGE);  // fewer page faults at first touch
+  return block;
+}
+
+}  // namespace
+
+Pool::Pool(Device device, uint64_t capacity) : device_(device), capacity_(capacity) {}
+Pool::~Pool() { trim(); }
+
+void* Pool::allocate(uint64_t bytes, Category category) {
+  std::lock_guard lock(mutex_);
+  const uint64_t held = ledger_.total();
+  void* block = nullptr;
+  bool fits = bytes <= capacity_ && held <= capacity_ - bytes;
+  if (fits && device_.type != DeviceType::meta && bytes > 0) {
+    const uint64_t size = size_class_of(bytes);
+    block = take(size);
+    if (!block) {
+      if (capacity_ != unlimited && held + cached_ + size > capacity_) trim_locked();
+      block = system_allocate(size);
+      if (!block) {
+        trim_locked();
+        block = system_allocate(size);
+      }
+      fits = block != nullptr;
+    }
+  }
+  if (!fits) {
+    const std::string limit = capacity_ == unlimited ? "the system's memory" : format_bytes(capacity_);
+    fail(ErrorKind::out_of_memory, "{} is out of memory: asked for {} ({}), holds {} of {}\n  {}", to_string(device_),
+         format_bytes(bytes), name_of(category), format_bytes(held), limit, ledger_.summary());
+  }
+  ledger_.add(category, bytes);
+  return block;
+}
+
+void* Pool::take(uint64_t size) {
+  const auto found = cache_.find(size);
+  if (found == cache_.end() || found->second.empty()) return nullptr;
+  void* block = found->second.back();
+  found->second.pop_back();
+  cached_ -= size;
+  return block;
+}
+
+void Pool::free(void* block, uint64_t bytes, Category category) {
+  std::lock_guard lock(mutex_);
+  ledger_.remove(category, bytes);
+  if (!block) return;
+  if (!keeps_freed_blocks) return std::free(block);
+  const uint64_t size = size_class_of(bytes);
+  cache_[size].push_back(block);
+  cached_ += size;
+}
+
+void Pool::recategorise(uint64_t bytes, Category from, Category to) {
+  std::lock_guard lock(mutex_);
+  ledger_.remove(from, bytes);
+  ledger_.add(to, bytes);
+}
+
+void Pool::trim() {
+  std::lock_guard lock(mutex_);
+  trim_locked();
+}
+
+void Pool::trim_locked() {
+  for (auto& [size, blocks] : cache_) {
+    for (void* block : blocks) std::free(block);
+  }
+  cache_.clear();
+  cached_ = 0;
+}
+
+void Pool::set_capacity(uint64_t capacity) {
+  std::lock_guard lock(mutex_);
+  capacity_ = capacity;
+}
+uint64_t Pool::capacity() const {
+  std::lock_guard lock(mutex_);
+  return capacity_;
+}
+uint64_t Pool::cached_bytes() const {
+  std::lock_guard lock(mutex_);
+  return cached_;
+}
+Ledger Pool::ledger() const {
+  std::lock_guard lock(mutex_);
+  return ledger_;
+}
+void Pool::reset_peaks() {
+  std::lock_guard lock(mutex_);
+  ledger_.reset_peaks();
+}
+
+}  // namespace sg

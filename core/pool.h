@@ -1,0 +1,50 @@
+// A device's memory: a capacity, a ledger, and a cache of freed blocks.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "core/ledger.h"
+#include "kernels/device.h"
+
+namespace sg {
+
+// Hands out 64-byte aligned blocks. The capacity limits the bytes in use as asked for; freed blocks are kept for the next
+// request of their size class and given back to the system when the capacity or the system asks for it. Thread-safe.
+// On `meta` every block is null: the books are kept, nothing is backed.
+class Pool {
+ public:
+  static constexpr uint64_t unlimited = ~uint64_t{0};
+
+  explicit Pool(Device device, uint64_t capacity = unlimited);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // Error out_of_memory names what was asked, what is held by category and the capacity; the pool stays usable.
+  void* allocate(uint64_t bytes, Category category);
+  void free(void* block, uint64_t bytes, Category category);
+  void recategorise(uint64_t bytes, Category from, Category to);
+
+  void trim();  // gives every cached block back to the system
+  void set_capacity(uint64_t capacity);
+  uint64_t capacity() const;
+  uint64_t cached_bytes() const;
+  Ledger ledger() const;  // a copy
+  void reset_peaks();
+
+ private:
+  void* take(uint64_t size_class);
+  void trim_locked();
+
+  const Device device_;
+  mutable std::mutex mutex_;
+  uint64_t capacity_;
+  uint64_t cached_ = 0;
+  Ledger ledger_;
+  std::map<uint64_t, std::vector<void*>> cache_;  // size class → free blocks
+};
+
+}  // namespace sg
