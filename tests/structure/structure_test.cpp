@@ -1,0 +1,195 @@
+// What must hold of the sources themselves: which folder includes which, how long files and functions may be, which
+// headers and words stay out, and the formatting where clang-format 14 is there.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path root = SG_SOURCE_DIR;
+
+// Each folder and those that it may include: the layers, leftwards only. dist/ works on autograd's units, never on nn/.
+const std::map<std::string, std::set<std::string>> may_include = {
+    {"kernels", {"kernels"}},
+    {"core", {"kernels", "core"}},
+    {"autograd", {"kernels", "core", "autograd"}},
+    {"nn", {"kernels", "core", "autograd", "nn"}},
+    {"optim", {"kernels", "core", "autograd", "optim"}},
+    {"dist", {"kernels", "core", "autograd", "optim", "dist"}},
+    {"models", {"kernels", "core", "autograd", "nn", "optim", "dist", "models"}},
+};
+
+struct File {
+  fs::path path;      // from the root
+  std::string layer;  // its first part
+  std::vector<std::string> lines;
+  bool is_code() const { return std::set<std::string>{".h", ".cpp", ".cu", ".cuh"}.contains(path.extension()); }
+  std::string at(size_t line) const { return path.string() + ":" + std::to_string(line + 1); }
+};
+
+File read(const fs::path& path) {
+  File file{path, path.begin()->string(), {}};
+  std::ifstream in(root / path);
+  for (std::string line; std::getline(in, line);) file.lines.push_back(line);
+  return file;
+}
+
+// Every source of the project, by path: code, build files and scripts.
+const std::vector<File>& sources() {
+  static const std::vector<File> files = [] {
+    std::vector<File> found;
+    for (const char* folder : {"kernels", "core", "autograd", "nn", "optim", "dist", "models", "tests", "tools"}) {
+      if (!fs::exists(root / folder)) continue;
+      for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+        const std::set<std::string> kinds = {".h", ".cpp", ".cu", ".cuh", ".sh", ".py", ".cmake", ".in", ".txt"};
+        if (entry.is_regular_file() && kinds.contains(entry.path().extension()))
+          found.push_back(read(fs::relative(entry.path(), root)));
+      }
+    }
+    std::sort(found.begin(), found.end(), [](const File& a, const File& b) { return a.path < b.path; });
+    return found;
+  }();
+  return files;
+}
+
+// The header that a line includes, with its opening quote or bracket: `"core/tensor.h`, `<vector`; empty if none.
+std::string included(const std::string& line) {
+  if (line.rfind("#include ", 0) != 0) return {};
+  const std::string header = line.substr(9);
+  return header.substr(0, header.find_first_of("\">", 1));
+}
+
+bool starts(const std::string& line, const char* prefix) { return line.rfind(prefix, 0) == 0; }
+
+// What a command prints, and whether it succeeded.
+std::pair<bool, std::string> run(const std::string& command) {
+  std::string output;
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  if (!pipe) return {false, output};
+  for (char buffer[4096]; size_t n = fread(buffer, 1, sizeof buffer, pipe);) output.append(buffer, n);
+  return {pclose(pipe) == 0, output};
+}
+
+TEST(Structure, IncludesRunLeftwards) {
+  for (const File& file : sources()) {
+    const auto allowed = may_include.find(file.layer);
+    if (allowed == may_include.end() || !file.is_code()) continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string header = included(file.lines[i]);
+      if (header.empty() || header[0] == '<') {
+        EXPECT_FALSE(starts(header, "<shardgrad/")) << file.at(i) << ": the umbrella header is for users";
+        continue;
+      }
+      const std::string folder = header.substr(1, header.find('/') - 1);
+      EXPECT_TRUE(allowed->second.contains(folder))
+          << file.at(i) << ": " << file.layer << "/ must not include " << header.substr(1)
+          << " (paths start at the root; kernels < core < autograd < nn, optim < dist < models; dist never nn)";
+    }
+  }
+}
+
+TEST(Structure, FilesStayBelow400Lines) {
+  ASSERT_FALSE(sources().empty()) << "no sources below " << root;
+  for (const File& file : sources())
+    EXPECT_LT(file.lines.size(), 400u) << file.path << ": split it where a reader would look for the parts";
+}
+
+// A function is what ends with a lone `}` in column 0, or in column 2 inside a class; it begins at the last line that
+// starts in the same column. clang-format makes that exact enough.
+TEST(Structure, FunctionsStayBelow60Lines) {
+  for (const File& file : sources()) {
+    if (!file.is_code()) continue;
+    size_t outer = 0, inner = 0;
+    bool in_class = false;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      const size_t column = line.find_first_not_of(' ');
+      if (column == std::string::npos || line[column] == '#' || starts(line, "//")) continue;
+      const bool closes = line[column] == '}', names = isalpha(static_cast<unsigned char>(line[column])) != 0;
+      const auto check = [&](size_t begin) {
+        EXPECT_LT(i - begin + 1, 60u) << file.at(begin) << ": a function of this length has parts to name";
+      };
+      if (line == "}") check(outer);
+      if (line == "  }" && in_class) check(inner);
+      if (column == 0 && closes) in_class = false;
+      if (column == 0 && names && !line.ends_with(':'))
+        outer = i, in_class = starts(line, "class") || starts(line, "struct");
+      if (column == 2 && !closes) inner = i;
+    }
+  }
+}
+
+TEST(Structure, LinesStayWithin120Columns) {
+  for (const File& file : sources())
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };  // of UTF-8
+      const std::string& line = file.lines[i];
+      const auto columns = line.size() - static_cast<size_t>(std::count_if(line.begin(), line.end(), continues));
+      EXPECT_LE(columns, 120u) << file.at(i);
+    }
+}
+
+TEST(Structure, HeadersAreIncludedOnce) {
+  for (const File& file : sources()) {
+    if (file.path.extension() != ".h") continue;
+    EXPECT_NE(std::find(file.lines.begin(), file.lines.end(), "#pragma once"), file.lines.end()) << file.path;
+  }
+}
+
+// Both g++ 12 and clang 16 must compile the code; input is checked with messages, never asserted away.
+TEST(Structure, ForbiddenHeadersAndWordsStayOut) {
+  const std::set<std::string> headers = {"<format", "<ranges", "<cassert", "<assert.h", "<regex", "<bits/stdc++.h"};
+  const std::vector<std::string> words = {
+      "TO"
+      "DO",
+      "FIX"
+      "ME",
+      "__"
+      "bf16",
+      "<<"
+      "<"};
+  for (const File& file : sources()) {
+    if (!file.is_code()) continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      EXPECT_FALSE(headers.contains(included(line))) << file.at(i) << ": " << line;
+      for (const std::string& word : words) EXPECT_EQ(line.find(word), std::string::npos) << file.at(i) << ": " << word;
+    }
+  }
+}
+
+TEST(Structure, TopLevelIsFixed) {
+  const auto [is_repository, listing] = run("git -C '" + root.string() + "' ls-tree --name-only HEAD");
+  if (!is_repository) GTEST_SKIP() << "not a git checkout: " << listing;
+  const std::set<std::string> fixed = {
+      "CMakeLists.txt", "core",      "autograd",          "nn",     "optim", "dist", "kernels", "models", "tests",
+      "tools",          "README.md", "CMakePresets.json", "LICENSE"};
+  std::istringstream names(listing);
+  for (std::string name; std::getline(names, name);)
+    EXPECT_TRUE(name[0] == '.' || fixed.contains(name)) << name << ": the top level is the architecture; move it below";
+}
+
+TEST(Structure, ClangFormat14Agrees) {
+  std::string program;
+  for (const char* candidate : {"clang-format-14", "clang-format"})
+    if (program.empty() && run(std::string(candidate) + " --version").second.find("version 14.") != std::string::npos)
+      program = candidate;
+  if (program.empty()) GTEST_SKIP() << "clang-format 14 isn't here";
+  std::string command = "cd '" + root.string() + "' && " + program + " --dry-run -Werror --ferror-limit=1";
+  for (const File& file : sources())
+    if (file.is_code()) command += " " + file.path.string();
+  const auto [clean, report] = run(command);
+  EXPECT_TRUE(clean) << report;
+}
+
+}  // namespace

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Plants each fault of tests/planted/*.patch in a copy of the sources and sees that the test it names fails there: a test
+# that passes on broken code proves nothing. A patch begins with two lines that `patch` skips,
+#   Target: the test program to build          (test_core)
+#   Test: the tests that must fail, for ctest  (Stream.*)
+# and the same tests must pass on the copy without the fault.
+# usage: tools/planted.sh [PATCH...]      (default: all; the copy and its build stay in build/planted/)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+copy=$root/build/planted
+
+patches=("$@")
+if [[ $# -eq 0 ]]; then
+  shopt -s nullglob
+  patches=(tests/planted/*.patch)
+fi
+[[ ${#patches[@]} -gt 0 ]] || { echo "planted.sh: no patches in tests/planted/"; exit 0; }
+
+# Files keep their times, so that only what changed since the last run is built again: sources, and what had a fault.
+rm -rf "$copy/source"
+mkdir -p "$copy/source"
+tar -c --exclude=./build --exclude=./out --exclude=./.git . | tar -x -C "$copy/source"
+(cd "$copy/source" && sed -n 's|^+++ b/\(.*\)$|\1|p' "${patches[@]/#/$root/}" | xargs touch)
+cmake -S "$copy/source" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=WARNING >/dev/null
+
+header() { sed -n "s/^$1: //p;/^--- /q" "$2"; }
+build_and_run() {  # TARGET TESTS; 1 if a test failed; a build that fails ends the script
+  cmake --build "$copy/build" -j "$(nproc)" --target "$1" >"$copy/log" 2>&1 || { cat "$copy/log"; exit 1; }
+  ctest --test-dir "$copy/build" -R "$2" --no-tests=error --timeout 300 >"$copy/log" 2>&1
+}
+
+uncaught=0
+for patch in "${patches[@]}"; do
+  target=$(header Target "$patch")
+  tests=$(header Test "$patch")
+  patch_file=$(realpath "$patch")
+  build_and_run "$target" "$tests" || { cat "$copy/log"; echo "$patch: $tests fails without the fault"; exit 1; }
+  patch -d "$copy/source" -p1 -s --no-backup-if-mismatch <"$patch_file"
+  if build_and_run "$target" "$tests"; then
+    echo "$patch: NOT CAUGHT by $tests"
+    uncaught=1
+  else
+    echo "$patch: caught by $tests"
+  fi
+  patch -d "$copy/source" -p1 -s -R <"$patch_file"
+done
+exit $uncaught
