@@ -1,0 +1,56 @@
+# cmake --install: the layers as static libraries, their headers below include/shardgrad/, the programs, and a package
+# that find_package(shardgrad) finds, with the targets shardgrad::kernels … shardgrad::models.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# The umbrella header has the same name in the tree as in the package: <shardgrad/shardgrad.h>.
+configure_file(${PROJECT_SOURCE_DIR}/models/shardgrad.h ${PROJECT_BINARY_DIR}/include/shardgrad/shardgrad.h COPYONLY)
+target_include_directories(sg_models PUBLIC
+  $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/shardgrad)
+set(layers kernels core autograd nn optim dist models)
+
+# The package of each imported target that a layer links; the installed configuration asks for those in use.
+set(package_of_spdlog::spdlog spdlog)
+set(package_of_fmt::fmt fmt)
+set(package_of_nlohmann_json::nlohmann_json nlohmann_json)
+set(package_of_CLI11::CLI11 CLI11)
+set(package_of_Threads::Threads Threads)
+set(package_of_DNNL::dnnl dnnl)
+set(package_of_OpenMP::OpenMP_CXX "OpenMP COMPONENTS CXX")
+set(package_of_MPI::MPI_CXX "MPI COMPONENTS CXX")
+set(package_of_OpenSSL::Crypto OpenSSL)
+set(package_of_CUDA::cudart CUDAToolkit)
+set(package_of_CUDA::cudart_static CUDAToolkit)
+set(package_of_CUDA::cublasLt CUDAToolkit)
+
+set(packages)
+foreach(layer ${layers})
+  get_target_property(links sg_${layer} LINK_LIBRARIES)
+  foreach(link ${links})
+    if(link MATCHES "^(sg_|\\$<BUILD_INTERFACE|::@)")
+      continue()  # another layer, what only the build needs, or CMake's mark of a folder's scope
+    endif()
+    if(NOT DEFINED package_of_${link})
+      message(FATAL_ERROR "install: sg_${layer} links ${link}, whose package isn't listed in tools/cmake/install.cmake")
+    endif()
+    list(APPEND packages "${package_of_${link}}")
+  endforeach()
+
+  install(TARGETS sg_${layer} EXPORT shardgrad ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardgrad/${layer}
+          FILES_MATCHING PATTERN "*.h" PATTERN "shardgrad.h" EXCLUDE)
+endforeach()
+list(REMOVE_DUPLICATES packages)
+list(TRANSFORM packages REPLACE "(.+)" "find_dependency(\\1)" OUTPUT_VARIABLE find_dependencies)
+list(JOIN find_dependencies "\n" find_dependencies)
+
+install(FILES ${PROJECT_SOURCE_DIR}/models/shardgrad.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardgrad)
+install(TARGETS ${SG_PROGRAMS} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(EXPORT shardgrad NAMESPACE shardgrad:: DESTINATION ${package_dir} FILE shardgrad-targets.cmake)
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/shardgrad-config.cmake.in
+  ${PROJECT_BINARY_DIR}/shardgrad-config.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/shardgrad-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/shardgrad-config.cmake ${PROJECT_BINARY_DIR}/shardgrad-config-version.cmake
+        DESTINATION ${package_dir})
