@@ -21,10 +21,12 @@ struct DeviceState {
     const char* isa = std::getenv("SG_ISA");
     table = device.type == DeviceType::cuda ? cuda_kernels() : cpu_kernels(isa);
     check(table != nullptr, "{}: no kernels: {}", device,
-          device.type == DeviceType::cuda ? "this build has no CUDA backend"
-                                          : "this processor needs AVX2 (SG_ISA may be avx2 or avx512, and must be supported)");
+          device.type == DeviceType::cuda
+              ? "this build has no CUDA backend"
+              : "this processor needs AVX2 (SG_ISA may be avx2 or avx512, and must be supported)");
     thread_count = options.threads > 0 ? options.threads : available_processors();
-    if (device.type == DeviceType::cpu && thread_count > 1) workers = std::make_unique<kernels::ThreadPool>(thread_count);
+    if (device.type == DeviceType::cpu && thread_count > 1)
+      workers = std::make_unique<kernels::ThreadPool>(thread_count);
   }
   Pool pool;
   const KernelTable* table = nullptr;
@@ -55,7 +57,8 @@ DeviceState& create(Device device, const DeviceOptions& options) {
 }
 
 DeviceState& state(Device device) {
-  if (DeviceState* found = slot(device).load(std::memory_order_acquire)) [[likely]] return *found;
+  if (DeviceState* found = slot(device).load(std::memory_order_acquire)) [[likely]]
+    return *found;
   return create(device, {});
 }
 
@@ -83,14 +86,15 @@ Device parse_device(const std::string& text) {
       return {static_cast<DeviceType>(t), index};
     }
   }
-  fail(ErrorKind::usage, "device: \"{}\" is none of cpu:N, cuda:N, host, meta:N with N at most {}", text, max_devices - 1);
+  fail(ErrorKind::usage, "device: \"{}\" is none of cpu:N, cuda:N, host, meta:N with N at most {}", text,
+       max_devices - 1);
 }
 
 void configure(Device device, const DeviceOptions& options) {
   DeviceState& s = create(device, options);
   s.pool.set_capacity(options.capacity);
-  check(options.threads == 0 || options.threads == s.thread_count, "{} already runs with {} threads, asked for {}", device,
-        s.thread_count, options.threads);
+  check(options.threads == 0 || options.threads == s.thread_count, "{} already runs with {} threads, asked for {}",
+        device, s.thread_count, options.threads);
 }
 
 Pool& pool(Device device) { return state(device).pool; }

@@ -16,7 +16,7 @@ inline constexpr Device cpu(int index = 0) { return {DeviceType::cpu, index}; }
 inline constexpr Device meta(int index = 0) { return {DeviceType::meta, index}; }
 inline constexpr Device host{DeviceType::host, 0};
 
-std::string to_string(Device device);         // "cpu:0", "host"
+std::string to_string(Device device);          // "cpu:0", "host"
 Device parse_device(const std::string& text);  // the reverse; anything else is a usage error
 
 // Sets up a device before its first use; later only what may change: capacity.
@@ -27,7 +27,7 @@ struct DeviceOptions {
 void configure(Device device, const DeviceOptions& options);
 
 Pool& pool(Device device);
-const KernelTable& kernels(Device device);  // meta answers with the CPU table, whose workspaces it plans
+const KernelTable& kernels(Device device);   // meta answers with the CPU table, whose workspaces it plans
 StreamHandle compute_handle(Device device);  // what kernels of the compute stream run with
 int threads(Device device);
 int available_processors();  // the process's affinity mask

@@ -37,16 +37,19 @@ template <class... Args>
 // check(a.size(-1) == b.size(-2), "matmul: inner sizes differ: {} × {}", a.shape(), b.shape());
 template <class... Args>
 void check(bool ok, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) [[unlikely]] fail(ErrorKind::usage, format, std::forward<Args>(args)...);
+  if (!ok) [[unlikely]]
+    fail(ErrorKind::usage, format, std::forward<Args>(args)...);
 }
 template <class... Args>
 void check(ErrorKind kind, bool ok, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) [[unlikely]] fail(kind, format, std::forward<Args>(args)...);
+  if (!ok) [[unlikely]]
+    fail(kind, format, std::forward<Args>(args)...);
 }
 
 template <class... Args>
 void invariant(bool ok, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) [[unlikely]] throw Bug(fmt::format(format, std::forward<Args>(args)...));
+  if (!ok) [[unlikely]]
+    throw Bug(fmt::format(format, std::forward<Args>(args)...));
 }
 
 // "1.71 GiB"; powers of 1024.

@@ -10,8 +10,9 @@ thread_local Category category_of_thread = Category::activations;
 }
 
 const char* name_of(Category category) {
-  constexpr const char* names[category_count] = {"parameters", "gradients",   "optimizer",     "accumulation", "buckets",
-                                                 "live",       "activations", "communication", "workspace",    "data"};
+  constexpr const char* names[category_count] = {"parameters", "gradients", "optimizer",   "accumulation",
+                                                 "buckets",    "live",      "activations", "communication",
+                                                 "workspace",  "data"};
   return names[static_cast<int>(category)];
 }
 

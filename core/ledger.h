@@ -7,8 +7,16 @@
 namespace sg {
 
 enum class Category : uint8_t {
-  parameters, gradients, optimizer, accumulation,  // the model states
-  buckets, live, activations, communication, workspace, data
+  parameters,
+  gradients,
+  optimizer,
+  accumulation,  // the model states
+  buckets,
+  live,
+  activations,
+  communication,
+  workspace,
+  data
 };
 inline constexpr int category_count = 10;
 const char* name_of(Category category);

@@ -11,9 +11,9 @@
 
 namespace sg {
 
-// Hands out 64-byte aligned blocks. The capacity limits the bytes in use as asked for; freed blocks are kept for the next
-// request of their size class and given back to the system when the capacity or the system asks for it. Thread-safe.
-// On `meta` every block is null: the books are kept, nothing is backed.
+// Hands out 64-byte aligned blocks. The capacity limits the bytes in use as asked for; freed blocks are kept for the
+// next request of their size class and given back to the system when the capacity or the system asks for it.
+// Thread-safe. On `meta` every block is null: the books are kept, nothing is backed.
 class Pool {
  public:
   static constexpr uint64_t unlimited = ~uint64_t{0};

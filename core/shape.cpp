@@ -22,7 +22,9 @@ void Dims::erase(int d) {
   values_[static_cast<size_t>(--rank_)] = 0;
 }
 
-void Dims::out_of_range(int d) const { fail(ErrorKind::usage, "dimension {} of a shape of rank {}: {}", d, rank_, *this); }
+void Dims::out_of_range(int d) const {
+  fail(ErrorKind::usage, "dimension {} of a shape of rank {}: {}", d, rank_, *this);
+}
 
 int64_t numel(const Shape& shape) {
   int64_t n = 1;

@@ -25,7 +25,8 @@ class Dims {
   void set(int d, int64_t value) { values_[static_cast<size_t>(wrap(d))] = value; }
   int wrap(int d) const {
     const int wrapped = d < 0 ? d + rank_ : d;
-    if (wrapped < 0 || wrapped >= rank_) [[unlikely]] out_of_range(d);
+    if (wrapped < 0 || wrapped >= rank_) [[unlikely]]
+      out_of_range(d);
     return wrapped;
   }
 

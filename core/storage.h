@@ -1,6 +1,6 @@
-// Storage is a slot: it names a device, a size and a ledger category; its buffer can be given back and taken again while
-// handles to it live. ZeRO-3 frees a gathered weight by emptying the slot; every tensor that shares the storage, saved ones
-// too, sees the buffer again after the next gather. Touching an empty slot is an error that names it.
+// Storage is a slot: it names a device, a size and a ledger category; its buffer can be given back and taken again
+// while handles to it live. ZeRO-3 frees a gathered weight by emptying the slot; every tensor that shares the storage,
+// saved ones too, sees the buffer again after the next gather. Touching an empty slot is an error that names it.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -34,12 +34,13 @@ class Storage {
   bool resident() const { return residency_ > 0; }
   // Null on meta and for zero bytes. An empty slot is an error.
   void* data() const {
-    if (residency_ == 0) [[unlikely]] empty_slot();
+    if (residency_ == 0) [[unlikely]]
+      empty_slot();
     return data_;
   }
 
-  // Residency is counted: the buffer is taken when the count rises from 0 (contents undefined) and given back when it returns
-  // to 0, after every event given to used_until. Refilling isn't an in-place change: the version stays.
+  // Residency is counted: the buffer is taken when the count rises from 0 (contents undefined) and given back when it
+  // returns to 0, after every event given to used_until. Refilling isn't an in-place change: the version stays.
   void acquire();
   void release();
   void used_until(Event event);

@@ -141,9 +141,7 @@ void Stream::State::run(Task& task) {
     try {
       trace::Span span(task.name);
       task.run();
-    } catch (...) {
-      error = std::current_exception();
-    }
+    } catch (...) { error = std::current_exception(); }
   }
   task.run = nullptr;  // what it kept alive goes before anybody is told that it is done
   if (task.mark) task.mark->pass(error);

@@ -3,9 +3,8 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <vector>
-
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
@@ -17,7 +16,8 @@ std::atomic<bool> recording{false};
 
 uint64_t now() {
   return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
 }
 
 }  // namespace detail
@@ -96,7 +96,8 @@ void stop() {
   auto events = nlohmann::json::array();
   for (auto& r : recorder().rows) {
     std::lock_guard row_lock(r->mutex);
-    events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", r->rank}, {"tid", r->number}, {"args", {{"name", r->name}}}});
+    events.push_back(
+        {{"ph", "M"}, {"name", "thread_name"}, {"pid", r->rank}, {"tid", r->number}, {"args", {{"name", r->name}}}});
     for (const Record& record : r->records) {
       if (record.begin < recorder().begin) continue;
       events.push_back({{"ph", "X"},

@@ -11,8 +11,8 @@ void start(const std::string& file);
 void stop();
 bool enabled();
 
-void set_rank(int rank);                     // of this thread: the trace's process number
-void name_thread(const std::string& name);   // of this thread: the trace's row
+void set_rank(int rank);                    // of this thread: the trace's process number
+void name_thread(const std::string& name);  // of this thread: the trace's row
 
 namespace detail {
 extern std::atomic<bool> recording;

@@ -11,7 +11,7 @@ namespace sg {
 // One op's source of random numbers. Dimension 0 of the op's tensor is the sample; element counts within a sample.
 struct RandomKey {
   uint64_t seed = 0;
-  uint64_t op = 0;            // hash of the module's path and the call's index in the micro-step
+  uint64_t op = 0;  // hash of the module's path and the call's index in the micro-step
   uint64_t step = 0;
   uint64_t first_sample = 0;  // global number of the tensor's row 0
 };
@@ -42,8 +42,9 @@ SG_HOST_DEVICE inline uint64_t philox_key(const RandomKey& k) {
 
 // Draws for elements 4·quad … 4·quad+3 of a sample (absolute number).
 SG_HOST_DEVICE inline Philox4 draw(const RandomKey& k, uint64_t sample, uint64_t quad) {
-  return philox(philox_key(k), {{static_cast<uint32_t>(quad), static_cast<uint32_t>(sample),
-                                 static_cast<uint32_t>(k.step), static_cast<uint32_t>((quad >> 32) ^ (sample >> 32 << 8))}});
+  return philox(philox_key(k),
+                {{static_cast<uint32_t>(quad), static_cast<uint32_t>(sample), static_cast<uint32_t>(k.step),
+                  static_cast<uint32_t>((quad >> 32) ^ (sample >> 32 << 8))}});
 }
 
 // Uniform in [0, 1) with 24 bits, exact in f32.

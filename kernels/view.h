@@ -16,7 +16,9 @@ struct View {
   int64_t strides[max_rank] = {};  // in elements; 0 where a dimension is broadcast
 
   template <class T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 
   int64_t numel() const {
     int64_t n = 1;

@@ -8,10 +8,10 @@
 
 namespace sg::kernels {
 
-// A fixed set of workers that run numbered tasks; the caller is one of them. Which worker takes which task is open, so a
-// task's result must depend on its number alone. One run at a time; a run from inside a task executes inline,
-// under the number of the worker it is on.
-// Workers spin briefly, then sleep. Each worker sets OpenMP's thread count to 1 for itself.
+// A fixed set of workers that run numbered tasks; the caller is one of them. Which worker takes which task is open, so
+// a task's result must depend on its number alone. One run at a time; a run from inside a task executes inline, under
+// the number of the worker it is on. Workers spin briefly, then sleep. Each worker sets OpenMP's thread count to 1 for
+// itself.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);

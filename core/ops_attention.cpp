@@ -1,0 +1,90 @@
+#include <cmath>
+
+#include "core/launch.h"
+#include "core/ops.h"
+
+namespace sg {
+namespace {
+
+void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+  check(q.rank() == 4 && k.rank() == 4, "{}: q (b,h,t,d), k and v (b,h',s,d) are needed: {}, {}, {}", op, q.shape(),
+        k.shape(), v.shape());
+  check(k.shape() == v.shape() && k.size(0) == q.size(0) && k.size(3) == q.size(3) && k.size(1) > 0 &&
+            q.size(1) % k.size(1) == 0,
+        "{}: q {} doesn't fit k {} and v {}", op, q.shape(), k.shape(), v.shape());
+  detail::check_same_dtype(op, {&q, &k, &v});
+  detail::check_device(op, {&q, &k, &v});
+}
+
+Tensor last_dense(const Tensor& x) { return x.strides()[-1] == 1 ? x : contiguous(x); }
+
+// Kernel options and the mask's view, which they point to.
+struct Options {
+  Tensor mask;
+  View mask_view;
+  AttentionOptions kernel;
+
+  Options(const AttentionParameters& p, const Tensor& q, const Tensor& k) {
+    kernel.scale = p.scale != 0 ? p.scale : 1.0f / std::sqrt(static_cast<float>(q.size(3)));
+    kernel.causal = p.causal;
+    kernel.dropout = p.dropout;
+    kernel.random = p.random;
+    check(0 <= p.dropout && p.dropout < 1, "attention: dropout must lie in [0, 1): {}", p.dropout);
+    check(!p.causal || k.size(2) >= q.size(2), "attention: causal needs at least as many keys as queries: {} and {}",
+          k.size(2), q.size(2));
+    if (!p.mask.defined()) return;
+    check(p.mask.dtype() == DType::boolean || p.mask.dtype() == DType::f32,
+          "attention: the mask is {}, not bool or f32", name_of(p.mask.dtype()));
+    mask = p.mask.expand({q.size(0), q.size(1), q.size(2), k.size(2)});
+    mask_view = mask.view();
+    kernel.mask = &mask_view;
+  }
+  Options(const Options&) = delete;
+};
+
+size_t workspace(const Tensor& q, const Tensor& k, bool backward) {
+  return kernels(q.device()).attention_workspace(q.view(), k.view(), backward, threads(q.device()));
+}
+
+}  // namespace
+
+Attended attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const AttentionParameters& parameters) {
+  check_heads("attention", q_in, k_in, v_in);
+  const Tensor q = last_dense(q_in), k = last_dense(k_in), v = last_dense(v_in);
+  const Options options(parameters, q, k);
+  const int64_t b = q.size(0), h = q.size(1), t = q.size(2), d = q.size(3);
+  Attended result{empty({b, t, h, d}, q.dtype(), q.device()).transpose(1, 2),
+                  empty({b, h, t}, detail::statistics_dtype(q.dtype()), q.device())};
+  const detail::Scratch scratch(q.device(), workspace(q, k, false));
+  detail::launch("attention", q.device(), [&](const KernelTable& table, StreamHandle s) {
+    detail::require(table.attention, "attention", table, q.dtype())(q.view(), k.view(), v.view(), result.out.view(),
+                                                                    result.lse.view(), options.kernel, scratch, s);
+  });
+  return result;
+}
+
+void attention_backward_(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& q_in, const Tensor& k_in,
+                         const Tensor& v_in, const Attended& forward, const Tensor& d_out_in,
+                         const AttentionParameters& parameters) {
+  check_heads("attention_backward", q_in, k_in, v_in);
+  check(dq.shape() == q_in.shape() && dk.shape() == k_in.shape() && dv.shape() == v_in.shape() &&
+            d_out_in.shape() == q_in.shape(),
+        "attention_backward: gradients {}, {}, {} for q {}, k {}, v {}, d_out {}", dq.shape(), dk.shape(), dv.shape(),
+        q_in.shape(), k_in.shape(), v_in.shape(), d_out_in.shape());
+  check(dq.strides()[-1] == 1 && dk.strides()[-1] == 1 && dv.strides()[-1] == 1,
+        "attention_backward: the last dimension of the gradients must be dense: strides {}, {}, {}", dq.strides(),
+        dk.strides(), dv.strides());
+  const Tensor q = last_dense(q_in), k = last_dense(k_in), v = last_dense(v_in), d_out = last_dense(d_out_in);
+  const Options options(parameters, q, k);
+  const detail::Scratch scratch(q.device(), workspace(q, k, true));
+  detail::launch("attention_backward", q.device(), [&](const KernelTable& table, StreamHandle s) {
+    detail::require(table.attention_backward, "attention_backward", table, q.dtype())(
+        q.view(), k.view(), v.view(), forward.out.view(), forward.lse.view(), d_out.view(), dq.view(), dk.view(),
+        dv.view(), options.kernel, scratch, s);
+  });
+  dq.bump_version();
+  dk.bump_version();
+  dv.bump_version();
+}
+
+}  // namespace sg

@@ -1,0 +1,54 @@
+#include "core/launch.h"
+#include "core/ops.h"
+
+namespace sg {
+namespace {
+
+void check_targets(const char* op, const Tensor& targets, int64_t rows) {
+  detail::check_integers(op, "targets", targets);
+  check(targets.shape() == Shape{rows} && targets.contiguous(), "{}: {} rows, targets {}", op, rows, targets.shape());
+}
+
+}  // namespace
+
+Loss cross_entropy(const Tensor& logits_in, const Tensor& targets, bool gradient, float scale) {
+  check(logits_in.rank() == 2, "cross_entropy: (rows, v) logits are needed: {}", logits_in.shape());
+  check_targets("cross_entropy", targets, logits_in.size(0));
+  detail::check_device("cross_entropy", {&logits_in, &targets});
+  const Tensor logits = contiguous(logits_in);
+  Loss out;
+  out.losses = empty({logits.size(0)}, detail::statistics_dtype(logits.dtype()), logits.device());
+  if (gradient) out.d_logits = empty_like(logits);
+  detail::launch("cross_entropy", logits.device(), [&](const KernelTable& k, StreamHandle s) {
+    detail::require(k.cross_entropy, "cross_entropy", k, logits.dtype())(
+        logits.view(), targets.view(), out.losses.view(), detail::view_or_null(out.d_logits), scale, s);
+  });
+  return out;
+}
+
+Loss classifier(const Tensor& x_in, const Tensor& weight, const Tensor& targets, bool gradient, float scale) {
+  check(x_in.rank() == 2 && weight.rank() == 2 && x_in.size(1) == weight.size(1),
+        "classifier: x (rows, c) and weight (v, c): {} and {}", x_in.shape(), weight.shape());
+  check_targets("classifier", targets, x_in.size(0));
+  detail::check_same_dtype("classifier", {&x_in, &weight});
+  detail::check_device("classifier", {&x_in, &weight, &targets});
+  check(weight.contiguous(), "classifier: the weight must be dense: strides {}", weight.strides());
+  const Tensor x = contiguous(x_in);
+  Loss out;
+  out.losses = empty({x.size(0)}, detail::statistics_dtype(x.dtype()), x.device());
+  if (gradient) {
+    out.dx = empty_like(x);
+    CategoryScope scope(Category::gradients);
+    out.d_weight = empty_like(weight);
+  }
+  const detail::Scratch scratch(
+      x.device(), kernels(x.device()).classifier_workspace(x.view(), weight.view(), gradient, threads(x.device())));
+  detail::launch("classifier", x.device(), [&](const KernelTable& k, StreamHandle s) {
+    detail::require(k.classifier, "classifier", k, x.dtype())(x.view(), weight.view(), targets.view(),
+                                                              out.losses.view(), detail::view_or_null(out.dx),
+                                                              detail::view_or_null(out.d_weight), scale, scratch, s);
+  });
+  return out;
+}
+
+}  // namespace sg
