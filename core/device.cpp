@@ -98,7 +98,7 @@ void configure(Device device, const DeviceOptions& options) {
 }
 
 Pool& pool(Device device) { return state(device).pool; }
-const KernelTable& kernels(Device device) { return *state(device).table; }
+const KernelTable& kernel_table(Device device) { return *state(device).table; }
 StreamHandle compute_handle(Device device) { return {state(device).workers.get()}; }
 int threads(Device device) { return state(device).thread_count; }
 

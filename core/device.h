@@ -27,7 +27,7 @@ struct DeviceOptions {
 void configure(Device device, const DeviceOptions& options);
 
 Pool& pool(Device device);
-const KernelTable& kernels(Device device);   // meta answers with the CPU table, whose workspaces it plans
+const KernelTable& kernel_table(Device device);   // meta answers with the CPU table, whose workspaces it plans
 StreamHandle compute_handle(Device device);  // what kernels of the compute stream run with
 int threads(Device device);
 int available_processors();  // the process's affinity mask

@@ -13,7 +13,7 @@ template <class F>
 void launch(const char* op, Device device, F&& body) {
   if (device.type == DeviceType::meta) return;
   trace::Span span(op);
-  body(kernels(device), compute_handle(device));
+  body(kernel_table(device), compute_handle(device));
 }
 
 // The entry for a dtype, or the error that names op, backend and dtype.

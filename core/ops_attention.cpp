@@ -43,7 +43,7 @@ struct Options {
 };
 
 size_t workspace(const Tensor& q, const Tensor& k, bool backward) {
-  return kernels(q.device()).attention_workspace(q.view(), k.view(), backward, threads(q.device()));
+  return kernel_table(q.device()).attention_workspace(q.view(), k.view(), backward, threads(q.device()));
 }
 
 }  // namespace
