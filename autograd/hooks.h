@@ -1,0 +1,62 @@
+// Units: what an engine sees of a model. nn::Module fills them; dist/ never includes nn/.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/variable.h"
+
+namespace sg {
+
+// Any may be empty. A call of the unit runs
+//   before_forward, the unit's ops, after_forward,
+// and a backward pass that reaches the call
+//   before_backward, the ops' gradients (hooks of leaves fire among them), after_backward.
+// after_backward comes with the last of the call's ops: its weights, frozen ones too, aren't read again by this call.
+struct UnitHooks {
+  std::function<void()> before_forward, after_forward, before_backward, after_backward;
+  bool any() const { return before_forward || after_forward || before_backward || after_backward; }
+};
+
+// A part of a model that is gathered, run and released as one: a block, an embedding, a head.
+struct Unit {
+  std::string name;
+  std::vector<Variable> parameters;  // named, in registration order; a tied one only in its first unit
+  std::shared_ptr<UnitHooks> hooks = std::make_shared<UnitHooks>();
+};
+
+// One call of a unit in a graph; the ops recorded while its scope is the innermost on this thread belong to it.
+struct UnitCall {
+  std::shared_ptr<UnitHooks> hooks;
+  int ops_left = 0;      // in the running pass
+  bool started = false;  // in the running pass
+  uint64_t pass = 0;     // the pass that the two belong to
+};
+class UnitScope {
+ public:
+  explicit UnitScope(std::shared_ptr<UnitHooks> hooks);
+  ~UnitScope();
+  UnitScope(const UnitScope&) = delete;
+  UnitScope& operator=(const UnitScope&) = delete;
+
+ private:
+  std::shared_ptr<UnitCall> previous_;
+};
+const std::shared_ptr<UnitCall>& current_unit_call();  // null outside units
+
+// Runs a unit's forward with its hooks; costs one test where none is set.
+template <class Forward>
+auto call_unit(const std::shared_ptr<UnitHooks>& hooks, Forward&& forward) {
+  if (!hooks || !hooks->any()) return forward();
+  if (hooks->before_forward) hooks->before_forward();
+  auto result = [&] {
+    UnitScope scope(hooks);
+    return forward();
+  }();
+  if (hooks->after_forward) hooks->after_forward();
+  return result;
+}
+
+}  // namespace sg
