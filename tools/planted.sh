@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Plants each fault of tests/planted/*.patch in a copy of the sources and sees that the test it names fails there: a test
-# that passes on broken code proves nothing. A patch begins with two lines that `patch` skips,
+# Plants each fault of tests/planted/*.patch in a copy of the sources and sees that the test it names fails there:
+# a test that passes on broken code proves nothing. A patch begins with two lines that `patch` skips,
 #   Target: the test program to build          (test_core)
 #   Test: the tests that must fail, for ctest  (Stream.*)
 # and the same tests must pass on the copy without the fault.

@@ -32,7 +32,8 @@ missing() {
 
 # Says what would have to be installed by hand, and ends.
 give_up() {
-  printf 'setup.sh: %s\nInstall these (or what your system calls them), then run with --skip-setup:\n  %s\n' "$1" "$2" >&2
+  printf 'setup.sh: %s\n%s\n  %s\n' "$1" \
+    'Install these (or what your system calls them), then run with --skip-setup:' "$2" >&2
   exit 1
 }
 
@@ -53,8 +54,8 @@ if [[ $EUID -ne 0 ]]; then
   "${as_root[@]}" true || give_up "not root, and sudo refuses" "$wanted"
 fi
 
-# Asks nothing, and waits up to ten minutes for another apt: DPkg::Lock::Timeout covers dpkg's lock, but not those of
-# the package lists and of the archive, so a run that met one of these is tried again.
+# Asks nothing, and waits up to ten minutes for another apt: DPkg::Lock::Timeout covers dpkg's lock, but not those
+# of the package lists and of the archive, so a run that met one of these is tried again.
 apt() {
   local log
   log=$(mktemp)

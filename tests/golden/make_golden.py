@@ -44,8 +44,9 @@ def gpt2():
     """The model; biases and norms are disturbed too, so that no gradient and no path is trivial."""
     torch.manual_seed(1)
     model = GPT2LMHeadModel(GPT2Config(
-        n_layer=layers, n_head=heads, n_embd=width, n_positions=context, vocab_size=vocab, activation_function="gelu_new",
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation="eager", bos_token_id=0, eos_token_id=0))
+        n_layer=layers, n_head=heads, n_embd=width, n_positions=context, vocab_size=vocab,
+        activation_function="gelu_new", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation="eager",
+        bos_token_id=0, eos_token_id=0))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape))
