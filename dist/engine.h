@@ -1,0 +1,81 @@
+// An engine trains a model on the ranks of a group: it owns gradients, optimizer state and, where it shards them,
+// parameters. Which engine it is never changes a bit of the result (numerics: Options).
+//
+//   auto engine = dist::initialize(model.units(), {.engine = EngineKind::ddp, .lr = 1e-3, .micro_steps = 2}, comm);
+//   for each micro-batch:
+//     Variable loss = engine->forward([&] { return model.loss(batch.tokens, batch.targets); });
+//     engine->backward(loss);
+//     StepResult result = engine->step();        // updates after every micro_steps-th call
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autograd/hooks.h"
+#include "dist/comm.h"
+#include "dist/options.h"
+
+namespace sg::dist {
+
+struct StepResult {
+  bool complete = false;  // this call ended an optimizer step; the rest is set only then
+  bool applied = false;   // parameters changed
+  float loss = 0;         // mean over the step's micro-batches of all ranks (numerics, rule 11)
+  double norm = 0;        // global gradient norm, unclipped
+  double loss_scale = 1;  // that multiplied this step's loss
+  std::string skipped;    // why nothing changed
+  bool flagged = false;   // some rank called raise_flag
+};
+
+// A run of one parameter's optimizer state, as checkpoints hold it.
+struct StateEntry {
+  std::string parameter;       // its name
+  std::string kind;            // "master", "moment1", "moment2", "momentum"
+  Shape shape;                 // the parameter's
+  int64_t begin = 0, end = 0;  // which of its elements
+  Tensor values;               // (end − begin) f32, a view of the engine's memory
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Runs the closure, which returns one f32 value: the mean loss of this rank's micro-batch.
+  virtual Variable forward(const std::function<Variable()>& loss) = 0;
+  // Gradients of loss · scale / micro_steps; communication starts while it runs. Usage error unless forward came
+  // before.
+  virtual void backward(const Variable& loss) = 0;
+  // Error numeric: a loss or gradient that isn't finite under OnNonFinite::stop, or an overflow at the smallest loss
+  // scale; it names step, rank, micro-batch or parameter. Parameters are unchanged then.
+  virtual StepResult step() = 0;
+
+  virtual void set_learning_rate(double lr) = 0;
+  virtual void raise_flag() = 0;  // shows as StepResult::flagged on every rank at the end of this step
+  virtual void
+  synchronize() = 0;  // everything under way has arrived: parameters are the last step's, also for eval and save
+
+  // What this rank holds of the optimizer's state, in registration order, and the numbers beside it (JSON: t, loss
+  // scale).
+  virtual std::vector<StateEntry> state() = 0;
+  virtual std::string scalars() const = 0;
+  // Writes into state()'s tensors came before: parameters follow from the masters. Restores the numbers.
+  virtual void restore(const std::string& scalars) = 0;
+
+  virtual const Options& options() const = 0;
+  virtual Comm& comm() = 0;
+
+ protected:
+  Engine() = default;
+};
+
+// Takes over the units' parameters: casts them to the options' precision, gives every rank rank 0's values, and points
+// them into the engine's memory. The units' hooks and gradient buffers are the engine's until it is destroyed, which
+// returns every byte. Errors: usage for options that contradict each other or the group.
+std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& options, Comm& comm);
+
+}  // namespace sg::dist

@@ -1,0 +1,132 @@
+#include "dist/flat_space.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/table.h"
+
+namespace sg::dist {
+namespace {
+
+int64_t chunks_of(int64_t elements) { return (elements + norm_chunk - 1) / norm_chunk; }
+
+// Boundaries of all chunks in a flat range, its begin and end included; the range starts and ends on boundaries.
+std::vector<int64_t> boundaries(const FlatSpace& space, int64_t begin, int64_t end) {
+  std::vector<int64_t> result{begin};
+  for (const Slice& slice : space.slices(begin, end)) {
+    const int64_t start = space.parameters()[static_cast<size_t>(slice.position)].offset;
+    for (int64_t chunk = slice.begin / norm_chunk; chunk < chunks_of(slice.end); ++chunk) {
+      result.push_back(start + std::min((chunk + 1) * norm_chunk, slice.end));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+FlatSpace::FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world) {
+  for (size_t i = parameters.size(); i-- > 0;) {
+    const Variable& p = parameters[i];
+    if (parameters_.empty()) dtype_ = p.dtype();
+    check(p.dtype() == dtype_, "engine: parameters of one dtype are needed: {} is {}, others {}", p.name(),
+          name_of(p.dtype()), name_of(dtype_));
+    parameters_.push_back({p, size_, p.numel(), static_cast<int>(i), p.rank() >= 2});
+    size_ += p.numel();
+  }
+  cut_buckets(options);
+  split(options, world);
+}
+
+void FlatSpace::cut_buckets(const Options& options) {
+  const int64_t element = static_cast<int64_t>(size_of(dtype_));
+  bucket_of_.assign(parameters_.size(), 0);
+  Bucket open;
+  const auto limit = [&] {
+    const int64_t bytes =
+        buckets_.empty() ? std::min(options.first_bucket_bytes, options.bucket_bytes) : options.bucket_bytes;
+    return std::max(bytes / element, norm_chunk);
+  };
+  const auto close = [&] {
+    if (open.size() == 0) return;
+    cut_messages(open, std::max(options.bucket_bytes / element, norm_chunk));
+    buckets_.push_back(open);
+    open = {open.end, open.end, open.last, open.last, {}};
+  };
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (open.size() > 0 && open.size() + parameters_[i].size > limit()) close();
+    bucket_of_[i] = static_cast<int>(buckets_.size());
+    open.end += parameters_[i].size;
+    open.last = static_cast<int>(i) + 1;
+    if (open.size() >= limit()) close();
+  }
+  close();
+}
+
+void FlatSpace::cut_messages(Bucket& bucket, int64_t limit) {
+  const bool sliced = bucket.last - bucket.first == 1 && bucket.size() > limit;
+  const int64_t step = sliced ? limit / norm_chunk * norm_chunk : bucket.size();
+  for (int64_t begin = bucket.begin; begin < bucket.end; begin += step) {
+    bucket.messages.push_back({begin, std::min(begin + step, bucket.end), {}});
+  }
+}
+
+void FlatSpace::split(const Options& options, int world) {
+  const bool contiguous = options.partition == PartitionKind::contiguous;
+  std::vector<int64_t> cuts;  // contiguous: flat offsets where a rank's run ends
+  if (contiguous) {
+    const std::vector<int64_t> all = boundaries(*this, 0, size_);
+    for (int r = 1; r <= world; ++r)
+      cuts.push_back(*std::lower_bound(all.begin(), all.end(), size_ / world * r + size_ % world * r / world));
+  }
+  int64_t dealt = 0;  // odd chunks so far
+  for (Bucket& bucket : buckets_) {
+    for (Message& message : bucket.messages) {
+      std::vector<int64_t> counts;
+      if (contiguous) {
+        int64_t begin = message.begin;
+        for (int r = 0; r < world; ++r) {
+          const int64_t end = std::clamp(cuts[static_cast<size_t>(r)], begin, message.end);
+          counts.push_back(end - begin);
+          begin = end;
+        }
+        message.shards = Shards(std::move(counts));
+        continue;
+      }
+      const std::vector<int64_t> chunk = boundaries(*this, message.begin, message.end);
+      const int64_t chunks = static_cast<int64_t>(chunk.size()) - 1, odd = chunks % world;
+      size_t at = 0;
+      for (int r = 0; r < world; ++r) {
+        const bool extra = (r - dealt % world + world) % world < odd;
+        const size_t next = at + static_cast<size_t>(chunks / world + (extra ? 1 : 0));
+        counts.push_back(chunk[next] - chunk[at]);
+        at = next;
+      }
+      message.shards = Shards(std::move(counts));
+      dealt += odd;
+    }
+  }
+}
+
+int FlatSpace::position_of(const Variable& parameter) const {
+  const auto found =
+      std::find_if(parameters_.begin(), parameters_.end(), [&](const Placed& p) { return p.parameter == parameter; });
+  return found == parameters_.end() ? -1 : static_cast<int>(found - parameters_.begin());
+}
+
+std::vector<Slice> FlatSpace::slices(int64_t begin, int64_t end) const {
+  std::vector<Slice> result;
+  auto p = std::upper_bound(parameters_.begin(), parameters_.end(), begin,
+                            [](int64_t offset, const Placed& q) { return offset < q.offset + q.size; });
+  for (; p != parameters_.end() && p->offset < end; ++p) {
+    const int64_t first = std::max(begin, p->offset), last = std::min(end, p->offset + p->size);
+    if (first < last)
+      result.push_back({static_cast<int>(p - parameters_.begin()), first - p->offset, last - p->offset});
+  }
+  return result;
+}
+
+const Placed& FlatSpace::at(int64_t offset) const {
+  return parameters_[static_cast<size_t>(slices(offset, offset + 1).at(0).position)];
+}
+
+}  // namespace sg::dist

@@ -1,0 +1,61 @@
+// What an engine is asked to do. Everything under "numerics" changes bits; nothing else does (reference: README, Bits).
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "kernels/dtype.h"
+
+namespace sg::dist {
+
+enum class EngineKind : uint8_t { none, dp, ddp, zero1, zero2, zero3 };
+enum class Accumulation : uint8_t { automatic, local_first, ranks_first };
+enum class PartitionKind : uint8_t { bucket, contiguous };
+enum class OnNonFinite : uint8_t { stop, skip };
+
+const char* name_of(EngineKind kind);
+const char* name_of(Accumulation order);
+const char* name_of(PartitionKind kind);
+// The reverse; usage errors that list the known names.
+EngineKind parse_engine(const std::string& text);
+Accumulation parse_accumulation(const std::string& text);
+PartitionKind parse_partition(const std::string& text);
+
+struct OptimizerOptions {
+  std::string type = "adamw";  // adamw, adam, sgd, lion
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double weight_decay = 0.1;  // of parameters with at least two dimensions; norms and biases never decay
+  double momentum = 0.9;      // sgd
+  bool nesterov = false;      // sgd
+};
+
+// config.md "Dynamic loss scale"; read only where parameters are f16.
+struct LossScaleOptions {
+  double fixed = 0;  // 0: dynamic
+  int initial_power = 16, window = 1000, hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double minimum = 1;
+};
+
+struct Options {
+  EngineKind engine = EngineKind::ddp;
+  double lr = 1e-3;  // until set_learning_rate
+
+  // ---- numerics
+  int micro_steps = 1;  // k: forward and backward passes per optimizer step
+  Accumulation accumulation = Accumulation::automatic;
+  double clip = 0;  // global gradient norm; 0: off
+  OptimizerOptions optimizer;
+  DType precision = DType::f32;  // of parameters, activations and gradients
+  LossScaleOptions loss_scale;
+  OnNonFinite on_nonfinite = OnNonFinite::stop;
+
+  // ---- how, not what
+  bool overlap = true;  // communication beside backward and forward
+  PartitionKind partition = PartitionKind::bucket;
+  int64_t first_bucket_bytes = int64_t{1} << 20;
+  int64_t bucket_bytes = int64_t{25} << 20;
+  bool zero1_all_reduce = false;           // zero1: all-reduce instead of reduce-scatter, for study
+  int64_t prefetch_elements = 50'000'000;  // zero3: parameters gathered ahead of their unit, at most
+};
+
+}  // namespace sg::dist
