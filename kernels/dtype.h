@@ -11,6 +11,10 @@
 #define SG_HOST_DEVICE
 #endif
 
+// For functions in headers that ISA sources include: inlined always, since the linker would otherwise be free to give
+// every caller the copy that was compiled for AVX-512.
+#define SG_INLINE SG_HOST_DEVICE inline __attribute__((always_inline))
+
 namespace sg {
 
 // boolean is one byte, 0 or 1.
@@ -32,19 +36,19 @@ constexpr bool is_16bit(DType t) { return t == DType::f16 || t == DType::bf16; }
 struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
-  SG_HOST_DEVICE explicit bf16(float x) {
+  SG_INLINE explicit bf16(float x) {
     const uint32_t u = std::bit_cast<uint32_t>(x);
     const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
     bits = static_cast<uint16_t>(nan ? (u >> 16) | 0x40u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
   }
-  SG_HOST_DEVICE explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  SG_INLINE explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
 // IEEE binary16; conversion rounds to nearest even, overflow goes to infinity, subnormals are kept.
 struct f16 {
   uint16_t bits = 0;
   f16() = default;
-  SG_HOST_DEVICE explicit f16(float x) {
+  SG_INLINE explicit f16(float x) {
     const uint32_t u = std::bit_cast<uint32_t>(x);
     const uint32_t sign = (u >> 16) & 0x8000u;
     const uint32_t magnitude = u & 0x7fffffffu;
@@ -58,7 +62,7 @@ struct f16 {
     }
     bits = static_cast<uint16_t>(sign | half);
   }
-  SG_HOST_DEVICE explicit operator float() const {
+  SG_INLINE explicit operator float() const {
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
     const uint32_t magnitude = bits & 0x7fffu;
     if (magnitude < 0x400u) {  // zero and subnormals: m · 2^-24, exact in f32

@@ -20,7 +20,7 @@ struct Philox4 {
   uint32_t word[4];
 };
 
-SG_HOST_DEVICE inline Philox4 philox(uint64_t key, Philox4 counter) {
+SG_INLINE Philox4 philox(uint64_t key, Philox4 counter) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = 0xD2511F53ull * counter.word[0], p1 = 0xCD9E8D57ull * counter.word[2];
@@ -33,7 +33,7 @@ SG_HOST_DEVICE inline Philox4 philox(uint64_t key, Philox4 counter) {
 }
 
 // The 64-bit Philox key of (seed, op id): the finaliser of splitmix64 over both.
-SG_HOST_DEVICE inline uint64_t philox_key(const RandomKey& k) {
+SG_INLINE uint64_t philox_key(const RandomKey& k) {
   uint64_t z = k.seed + 0x9E3779B97F4A7C15ull * (k.op + 1);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
@@ -41,13 +41,13 @@ SG_HOST_DEVICE inline uint64_t philox_key(const RandomKey& k) {
 }
 
 // Draws for elements 4·quad … 4·quad+3 of a sample (absolute number).
-SG_HOST_DEVICE inline Philox4 draw(const RandomKey& k, uint64_t sample, uint64_t quad) {
+SG_INLINE Philox4 draw(const RandomKey& k, uint64_t sample, uint64_t quad) {
   return philox(philox_key(k),
                 {{static_cast<uint32_t>(quad), static_cast<uint32_t>(sample), static_cast<uint32_t>(k.step),
                   static_cast<uint32_t>((quad >> 32) ^ (sample >> 32 << 8))}});
 }
 
 // Uniform in [0, 1) with 24 bits, exact in f32.
-SG_HOST_DEVICE inline float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 5.9604644775390625e-8f; }
+SG_INLINE float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 5.9604644775390625e-8f; }
 
 }  // namespace sg

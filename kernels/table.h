@@ -69,116 +69,119 @@ struct LionOptions {
   float lr, beta1, beta2, weight_decay, factor;
 };
 
-inline constexpr int64_t norm_chunk =
-    1024;  // elements per partial sum of squares; a shard's boundary falls on a chunk's
+// Elements per partial sum of squares; a shard's boundary falls on a chunk's.
+inline constexpr int64_t norm_chunk = 1024;
 
 struct KernelTable {
-  const char* name;  // "avx2", "avx512", "cuda"
+  const char* name = "";  // "avx2", "avx512", "cuda"
 
   // ---- memory -------------------------------------------------------------------------------------------------
-  void (*fill)(const View& out, double value, StreamHandle);    // [strided] any dtype
-  void (*copy)(const View& in, const View& out, StreamHandle);  // [strided] same shape, any two dtypes: casts
-  void (*random_uniform)(const View& out, RandomKey, float low, float high,
-                         StreamHandle);  // f32; row 0 of dim 0 = first_sample
-  void (*random_normal)(const View& out, RandomKey, float mean, float deviation, StreamHandle);  // f32, Box–Muller
+  void (*fill)(const View& out, double value, StreamHandle) = nullptr;    // [strided] any dtype
+  void (*copy)(const View& in, const View& out, StreamHandle) = nullptr;  // [strided] same shape, any two dtypes: casts
+  // f32; row 0 of dim 0 is the key's first_sample; normal by Box–Muller.
+  void (*random_uniform)(const View& out, RandomKey, float low, float high, StreamHandle) = nullptr;
+  void (*random_normal)(const View& out, RandomKey, float mean, float deviation, StreamHandle) = nullptr;
 
   // ---- pointwise and reductions -------------------------------------------------------------------------------
   // [strided] 1–3 inputs broadcast to out's shape by strides 0; inputs have `out`'s dtype (comparisons: boolean out;
   // where: a boolean first input). The table is indexed by the dtype of the last input.
-  ByDType<void(PointwiseOp, const View* inputs, const View& out, double scalar, StreamHandle)> pointwise;
-  ByDType<void(const View& x, const View& acc, StreamHandle)>
-      accumulate;  // acc += x; acc f32 (or x's dtype); by x's dtype
-  ByDType<void(ReduceOp, const View& x, const View& out, StreamHandle)>
-      reduce;  // [strided] x; out has size 1 at reduced dims
-  ByDType<void(const View& x, const View& indices, StreamHandle)> argmax;  // (rows, n) → (rows) i64, first of equals
+  ByDType<void(PointwiseOp, const View* inputs, const View& out, double scalar, StreamHandle)> pointwise = {};
+  // acc += x; acc has x's dtype or is f32.
+  ByDType<void(const View& x, const View& acc, StreamHandle)> accumulate = {};
+  // [strided] x; out has x's dtype, and size 1 at the reduced dimensions.
+  ByDType<void(ReduceOp, const View& x, const View& out, StreamHandle)> reduce = {};
+  // (rows, n) → (rows) i64, the first of equals.
+  ByDType<void(const View& x, const View& indices, StreamHandle)> argmax = {};
 
   // ---- products: (…,m,k)·(…,k,n) → (…,m,n) ----------------------------------------------------------------------
   // [strided] leading dims by any strides (0 = broadcast); of a matrix's two strides one is 1 (rows or columns dense).
-  ByDType<void(const View& a, const View& b, const View& out, const MatmulOptions&, Workspace, StreamHandle)> matmul;
-  size_t (*matmul_workspace)(const View& a, const View& b, const View& out, int threads);
+  ByDType<void(const View& a, const View& b, const View& out, const MatmulOptions&, Workspace, StreamHandle)> matmul =
+      {};
+  size_t (*matmul_workspace)(const View& a, const View& b, const View& out, int threads) = nullptr;
 
   // ---- rows -----------------------------------------------------------------------------------------------------
-  ByDType<void(const View& table, const View& ids, const View& out, StreamHandle)>
-      embedding;  // (v,c), (rows) i32|i64 → (rows,c)
-  // d_table (v,c): accumulate adds to it, else rows without a token are zeroed. Rows of equal id add up in row order in
-  // f32.
+  // (v,c), (rows) i32|i64 → (rows,c)
+  ByDType<void(const View& table, const View& ids, const View& out, StreamHandle)> embedding = {};
+  // d_table (v,c): accumulate adds to it, else rows without a token are zeroed. Rows of equal id add up in row order
+  // in f32.
   ByDType<void(const View& ids, const View& dy, const View& d_table, bool accumulate, Workspace, StreamHandle)>
-      embedding_backward;
-  size_t (*embedding_backward_workspace)(const View& ids, const View& d_table, int threads);
-  ByDType<void(const View& x, const View& y, StreamHandle)> softmax;  // (rows, n), over n
-  ByDType<void(const View& y, const View& dy, const View& dx, StreamHandle)> softmax_backward;
+      embedding_backward = {};
+  size_t (*embedding_backward_workspace)(const View& ids, const View& d_table, int threads) = nullptr;
+  // (rows, n), over n
+  ByDType<void(const View& x, const View& y, StreamHandle)> softmax = {};
+  ByDType<void(const View& y, const View& dy, const View& dx, StreamHandle)> softmax_backward = {};
   // (rows, n); gain, bias (n), bias.data may be null; mean, rstd (rows). residual.data null, or sum = x + residual
   // (stored, rounded) is normalised instead of x [fused].
   ByDType<void(const View& x, const View& residual, const View& gain, const View& bias, float eps, const View& sum,
                const View& y, const View& mean, const View& rstd, StreamHandle)>
-      layernorm;
+      layernorm = {};
   // d_sum.data null, or dx = d_sum + the norm's own gradient (the residual path) [fused]. d_gain, d_bias (n) are
   // overwritten; either may be null.
   ByDType<void(const View& dy, const View& d_sum, const View& x, const View& gain, const View& mean, const View& rstd,
                const View& dx, const View& d_gain, const View& d_bias, Workspace, StreamHandle)>
-      layernorm_backward;
-  size_t (*layernorm_backward_workspace)(const View& x, int threads);  // also rmsnorm's
+      layernorm_backward = {};
+  size_t (*layernorm_backward_workspace)(const View& x, int threads) = nullptr;  // rmsnorm_backward's too
   ByDType<void(const View& x, const View& residual, const View& gain, float eps, const View& sum, const View& y,
                const View& rstd, StreamHandle)>
-      rmsnorm;
+      rmsnorm = {};
   ByDType<void(const View& dy, const View& d_sum, const View& x, const View& gain, const View& rstd, const View& dx,
                const View& d_gain, Workspace, StreamHandle)>
-      rmsnorm_backward;
+      rmsnorm_backward = {};
   // y = f(x) with f one of gelu, gelu_tanh, silu, relu; x (rows, n). Backward: dx = f'(x)·dy, and unless d_bias.data is
   // null d_bias (n) = column sums of dx (x already holds the bias; the matmul before added it) [fused].
   ByDType<void(PointwiseOp f, const View& x, const View& dy, const View& dx, const View& d_bias, Workspace,
                StreamHandle)>
-      activation_backward;
-  ByDType<void(const View& dy, const View& d_bias, Workspace, StreamHandle)>
-      column_sum;                                               // (rows, n) → (n), accumulated in f32
-  size_t (*column_sum_workspace)(const View& dy, int threads);  // also activation_backward's
-  // Rotary embedding, pairs (i, i + d/2) as in Llama. x [strided] (b,t,h,d), d dense; positions (t) i64; inverse turns
-  // back.
-  ByDType<void(const View& x, const View& positions, float theta, bool inverse, const View& y, StreamHandle)> rope;
-  ByDType<void(const View& x, const View& y, float probability, RandomKey, StreamHandle)>
-      dropout;  // its own backward; dim 0 = sample
+      activation_backward = {};
+  // (rows, n) → (n), accumulated in f32
+  ByDType<void(const View& dy, const View& d_bias, Workspace, StreamHandle)> column_sum = {};
+  size_t (*column_sum_workspace)(const View& dy, int threads) = nullptr;  // activation_backward's too
+  // Rotary embedding, pairs (i, i + d/2) as in Llama; inverse turns back. x [strided] (b,t,h,d), d dense; y dense;
+  // positions (t) i64.
+  ByDType<void(const View& x, const View& positions, float theta, bool inverse, const View& y, StreamHandle)> rope = {};
+  // Its own backward; dimension 0 is the sample.
+  ByDType<void(const View& x, const View& y, float probability, RandomKey, StreamHandle)> dropout = {};
 
-  // ---- attention: q (b,h,t,d), k, v (b,hk,s,d), out (b,h,t,d) [strided, d dense], lse (b,h,t); h is a multiple of hk
-  // ----
+  // ---- attention ------------------------------------------------------------------------------------------------
+  // q (b,h,t,d), k, v (b,hk,s,d), out (b,h,t,d) [strided, d dense], lse (b,h,t); h is a multiple of hk.
   ByDType<void(const View& q, const View& k, const View& v, const View& out, const View& lse, const AttentionOptions&,
                Workspace, StreamHandle)>
-      attention;
+      attention = {};
   ByDType<void(const View& q, const View& k, const View& v, const View& out, const View& lse, const View& d_out,
                const View& dq, const View& dk, const View& dv, const AttentionOptions&, Workspace, StreamHandle)>
-      attention_backward;
-  size_t (*attention_workspace)(const View& q, const View& k, bool backward, int threads);
+      attention_backward = {};
+  size_t (*attention_workspace)(const View& q, const View& k, bool backward, int threads) = nullptr;
 
   // ---- loss -----------------------------------------------------------------------------------------------------
   // logits (rows, n), targets (rows) i32|i64, −1 is ignored (loss 0); losses (rows). Unless d_logits.data is null it
   // receives scale · (softmax − onehot); it may be logits itself.
   ByDType<void(const View& logits, const View& targets, const View& losses, const View& d_logits, float scale,
                StreamHandle)>
-      cross_entropy;
+      cross_entropy = {};
   // Classifier fused with the loss, by chunks of rows so that no (rows, v) logits exist: x (rows,c), weight (v,c).
   // Unless dx.data is null also dx (rows,c) and d_weight (v,c) of scale · Σ losses; d_weight adds up in f32, rounded
   // once.
   ByDType<void(const View& x, const View& weight, const View& targets, const View& losses, const View& dx,
                const View& d_weight, float scale, Workspace, StreamHandle)>
-      classifier;
-  size_t (*classifier_workspace)(const View& x, const View& weight, bool backward, int threads);
+      classifier = {};
+  size_t (*classifier_workspace)(const View& x, const View& weight, bool backward, int threads) = nullptr;
 
   // ---- optimizer ------------------------------------------------------------------------------------------------
   // One-dimensional. gradient: f32, f16 or bf16 (indexed by it); moments f32.
   ByDType<void(const View& master, const View& gradient, const View& moment1, const View& moment2,
                const View& parameter, const AdamOptions&, StreamHandle)>
-      adam;
+      adam = {};
   ByDType<void(const View& master, const View& gradient, const View& momentum, const View& parameter, const SgdOptions&,
                StreamHandle)>
-      sgd;
+      sgd = {};
   ByDType<void(const View& master, const View& gradient, const View& momentum, const View& parameter,
                const LionOptions&, StreamHandle)>
-      lion;
-  // partial[i] (f64) = Σ x² of elements 1024·i … 1024·i+1023 in a fixed lane order; not finite exactly when an element
-  // isn't.
-  ByDType<void(const View& x, const View& partial, StreamHandle)> sum_squares;
+      lion = {};
+  // partial[i] (f64) = Σ x² of elements 1024·i … 1024·i+1023: element j of a chunk adds to lane j mod 8, the lanes add
+  // up as a tree of adjacent pairs. Not finite exactly when an element isn't.
+  ByDType<void(const View& x, const View& partial, StreamHandle)> sum_squares = {};
   // out = round(scale · tree(inputs)): f32 sum of n equal-length arrays in rank order, adjacent pairs, an odd last one
   // carried up; by the inputs' dtype, out has that dtype or f32.
-  ByDType<void(const View* inputs, int n, const View& out, float scale, StreamHandle)> tree_sum;
+  ByDType<void(const View* inputs, int n, const View& out, float scale, StreamHandle)> tree_sum = {};
 };
 
 // The table of the best instruction set this processor has, or of the one named by the environment variable SG_ISA

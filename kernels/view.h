@@ -16,21 +16,21 @@ struct View {
   int64_t strides[max_rank] = {};  // in elements; 0 where a dimension is broadcast
 
   template <class T>
-  T* as() const {
+  SG_INLINE T* as() const {
     return static_cast<T*>(data);
   }
 
-  int64_t numel() const {
+  SG_INLINE int64_t numel() const {
     int64_t n = 1;
     for (int d = 0; d < rank; ++d) n *= shape[d];
     return n;
   }
   // Size and stride of dimension d, counted from the end when negative.
-  int64_t size(int d) const { return shape[d < 0 ? d + rank : d]; }
-  int64_t stride(int d) const { return strides[d < 0 ? d + rank : d]; }
+  SG_INLINE int64_t size(int d) const { return shape[d < 0 ? d + rank : d]; }
+  SG_INLINE int64_t stride(int d) const { return strides[d < 0 ? d + rank : d]; }
 
   // Row-major without holes; dimensions of size 1 may have any stride.
-  bool contiguous() const {
+  SG_INLINE bool contiguous() const {
     int64_t expected = 1;
     for (int d = rank - 1; d >= 0; --d) {
       if (shape[d] != 1 && strides[d] != expected) return false;

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/device.h"
+#include "kernels/dtype.h"
 
 namespace sg::kernels {
 
@@ -28,7 +29,7 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-inline int threads_of(StreamHandle s) { return s.raw ? static_cast<ThreadPool*>(s.raw)->threads() : 1; }
+SG_INLINE int threads_of(StreamHandle s) { return s.raw ? static_cast<ThreadPool*>(s.raw)->threads() : 1; }
 
 // body(i, worker) for i in [0, count).
 template <class F>
