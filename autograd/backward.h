@@ -32,7 +32,7 @@ class Contribution {
   const Shape& shape() const { return lazy() ? shape_ : value_.shape(); }
   DType dtype() const { return lazy() ? dtype_ : value_.dtype(); }
 
-  Tensor take();                                         // as a tensor; leaves nothing
+  Tensor take(Device device);  // as a tensor; a lazy one is written into a new one on `device`
   void write(const Tensor& out, bool accumulate) const;  // into a dense tensor
 
  private:

@@ -1,0 +1,269 @@
+// The backward engine: one pass over the ops behind a root, in the reverse of the order in which they were recorded.
+#include "autograd/backward.h"
+
+#include <algorithm>
+#include <atomic>
+#include <unordered_map>
+
+#include "autograd/graph.h"
+#include "core/ops.h"
+
+namespace sg {
+namespace {
+
+// Nobody else sees the memory, so it may be changed or kept.
+bool unique(const Tensor& x) { return x.storage().use_count() == 1 && x.contiguous(); }
+
+// Adds to a gradient that isn't a parameter's; the bits don't depend on who else holds it.
+void accumulate(Tensor& sum, Contribution contribution, Device device) {
+  if (!sum.defined()) {
+    sum = contribution.take(device);
+  } else if (unique(sum)) {
+    contribution.write(sum, true);
+  } else if (contribution.lazy()) {
+    sum = clone(sum);
+    contribution.write(sum, true);
+  } else {
+    sum = add(sum, contribution.take(device));
+  }
+}
+
+// A parameter's gradient starts as a buffer of the engine's, as the contribution itself where that is nobody else's, or
+// as a new buffer.
+Tensor first_gradient(const VariableState& leaf, Contribution contribution) {
+  const Tensor& value = leaf.tensor;
+  if (!leaf.buffer && !contribution.lazy()) {
+    Tensor tensor = contribution.take(value.device());
+    if (unique(tensor) && tensor.storage()->bytes() == tensor.bytes()) {
+      tensor.storage()->set_category(Category::gradients);
+      return tensor;
+    }
+    contribution = std::move(tensor);
+  }
+  CategoryScope scope(Category::gradients);
+  Tensor buffer = leaf.buffer ? leaf.buffer() : empty(value.shape(), value.dtype(), value.device());
+  check(buffer.defined() && buffer.shape() == value.shape() && buffer.dtype() == value.dtype() && buffer.contiguous(),
+        "backward: the gradient buffer of '{}' must be a dense {} {}: {} {}", leaf.name, name_of(value.dtype()),
+        value.shape(), name_of(buffer.dtype()), buffer.shape());
+  contribution.write(buffer, false);
+  return buffer;
+}
+
+class Pass {
+ public:
+  explicit Pass(bool retain_graph) : retain_graph_(retain_graph), outer_(std::exchange(current_, this)) {}
+  ~Pass() { current_ = outer_; }
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+
+  // `region`: the running node that the roots' graph was recorded in; null for the pass's own graph.
+  void run(std::span<const Variable> roots, std::span<const Tensor> gradients, Node* region);
+  std::vector<Variable> complete_leaves() { return std::move(complete_); }
+
+  static Pass* current() { return current_; }
+  Node* running() const { return running_; }
+
+ private:
+  struct Leaf {
+    int uses_left = 0;
+    Tensor gradient;  // of this pass
+  };
+  using Nodes = std::vector<std::shared_ptr<Node>>;
+
+  void visit(const Edge& edge, Nodes& nodes);
+  Nodes collect(std::span<const Variable> roots);
+  void run(Node& node);
+  void settle(Node& node);
+  void add(const Edge& edge, Contribution contribution);
+  void add_to_leaf(VariableState& leaf, Contribution contribution);
+  void use_done(const std::shared_ptr<VariableState>& leaf);
+  void start_unit(Node& node);
+  void finish_unit(Node& node);
+
+  static thread_local Pass* current_;
+  static std::atomic<uint64_t> passes_;
+  const uint64_t id_ = ++passes_;
+  const bool retain_graph_;
+  Pass* const outer_;
+  Node* running_ = nullptr;
+  std::unordered_map<VariableState*, Leaf> leaves_;
+  std::vector<Variable> complete_;
+};
+
+thread_local Pass* Pass::current_ = nullptr;
+std::atomic<uint64_t> Pass::passes_{0};
+
+Edge edge_of(const Variable& root) {
+  const auto& state = Graph::shared_state(root);
+  return state->node ? Edge{state->node, state->result, nullptr} : Edge{nullptr, 0, state};
+}
+
+// ---- before the pass: which nodes, how many uses of each leaf, how many ops of each unit's call
+// ------------------------
+
+void Pass::visit(const Edge& edge, Nodes& nodes) {
+  if (edge.leaf) ++leaves_[edge.leaf.get()].uses_left;
+  if (!edge.node || edge.node->pass == id_) return;
+  Node& node = *edge.node;
+  check(!node.dropped,
+        "backward: {} was run backward before and dropped what it had saved; keep the graph with retain_graph, or run "
+        "the "
+        "forward again",
+        node.op);
+  node.pass = id_;
+  node.settled = false;
+  node.gradients.assign(node.results.size(), {});
+  if (UnitCall* unit = node.unit.get()) {
+    if (unit->pass != id_) *unit = {unit->hooks, 0, false, id_};
+    ++unit->ops_left;
+  }
+  nodes.push_back(edge.node);
+}
+
+Pass::Nodes Pass::collect(std::span<const Variable> roots) {
+  Nodes nodes;
+  for (const Variable& root : roots) visit(edge_of(root), nodes);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (const Edge& edge : std::shared_ptr<Node>(nodes[i])->inputs) visit(edge, nodes);
+  }
+  std::sort(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) { return a->sequence < b->sequence; });
+  return nodes;
+}
+
+// ---- the pass
+// ---------------------------------------------------------------------------------------------------------
+
+void Pass::run(std::span<const Variable> roots, std::span<const Tensor> gradients, Node* region) {
+  Nodes nodes = collect(roots);
+  if (region) settle(*region);  // the graph inside counts the region's leaves from here on, use by use
+  for (size_t i = 0; i < roots.size(); ++i) {
+    if (gradients[i].defined()) add(edge_of(roots[i]), gradients[i]);
+    if (roots[i].is_leaf()) use_done(Graph::shared_state(roots[i]));
+  }
+  while (!nodes.empty()) {
+    const std::shared_ptr<Node> node = std::move(nodes.back());
+    nodes.pop_back();
+    run(*node);
+  }
+}
+
+void Pass::run(Node& node) {
+  Node* const outer = std::exchange(running_, &node);
+  Gradients contributions(node.inputs.size());
+  const std::vector<Tensor> gradients = std::move(node.gradients);
+  if (std::any_of(gradients.begin(), gradients.end(), [](const Tensor& g) { return g.defined(); })) {
+    start_unit(node);
+    contributions = node.backward(gradients);
+    check(contributions.size() == node.inputs.size(), "backward of {}: {} gradients for {} inputs", node.op,
+          contributions.size(), node.inputs.size());
+  }
+  if (!retain_graph_) {  // before the contributions are used, so that what was saved only for them is theirs alone
+    node.backward = nullptr;
+    node.dropped = true;
+  }
+  // Leaves come last: their hooks may release weights that the other contributions still read.
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i].node) add(node.inputs[i], std::move(contributions[i]));
+  }
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i].leaf) add(node.inputs[i], std::move(contributions[i]));
+  }
+  settle(node);
+  finish_unit(node);
+  if (!retain_graph_) node.inputs.clear();
+  running_ = outer;
+}
+
+// Counts down the node's uses of leaves, once; a leaf whose last use this was is complete.
+void Pass::settle(Node& node) {
+  if (std::exchange(node.settled, true)) return;
+  for (const Edge& edge : node.inputs) {
+    if (edge.leaf) use_done(edge.leaf);
+  }
+}
+
+void Pass::add(const Edge& edge, Contribution contribution) {
+  if (!contribution.defined()) return;
+  const Shape& shape = edge.leaf ? edge.leaf->tensor.shape() : edge.node->results[edge.result].shape;
+  const DType dtype = edge.leaf ? edge.leaf->tensor.dtype() : edge.node->results[edge.result].dtype;
+  check(contribution.shape() == shape && contribution.dtype() == dtype,
+        "backward of {}: the gradient is {} {}, its input {} {}", running_op(), name_of(contribution.dtype()),
+        contribution.shape(), name_of(dtype), shape);
+  if (edge.leaf) return add_to_leaf(*edge.leaf, std::move(contribution));
+  accumulate(edge.node->gradients[edge.result], std::move(contribution), edge.node->results[edge.result].device);
+}
+
+void Pass::add_to_leaf(VariableState& leaf, Contribution contribution) {
+  Tensor& sum = leaves_[&leaf].gradient;
+  if (leaf.activation) return accumulate(sum, std::move(contribution), leaf.tensor.device());
+  if (sum.defined()) return contribution.write(sum, true);
+  sum = first_gradient(leaf, std::move(contribution));
+}
+
+void Pass::use_done(const std::shared_ptr<VariableState>& leaf) {
+  Leaf& progress = leaves_[leaf.get()];
+  if (--progress.uses_left > 0 || !progress.gradient.defined()) return;
+  Tensor gradient = std::move(progress.gradient);
+  if (leaf->gradient.defined() && !leaf->buffer) {
+    accumulate_(leaf->gradient, gradient);
+  } else {
+    leaf->gradient = std::move(gradient);
+  }
+  if (leaf->activation) return;
+  complete_.push_back(Graph::variable(leaf));
+  const auto hooks = leaf->hooks;  // a hook may remove itself
+  for (const auto& [id, hook] : hooks) hook(complete_.back());
+}
+
+void Pass::start_unit(Node& node) {
+  UnitCall* unit = node.unit.get();
+  if (!unit || std::exchange(unit->started, true)) return;
+  if (unit->hooks->before_backward) unit->hooks->before_backward();
+}
+
+void Pass::finish_unit(Node& node) {
+  UnitCall* unit = node.unit.get();
+  if (!unit || --unit->ops_left > 0 || !unit->started) return;
+  if (unit->hooks->after_backward) unit->hooks->after_backward();
+}
+
+void check_seed(const Variable& root, const Tensor& seed) {
+  check(root.defined(), "backward: the root is undefined");
+  check(root.requires_grad(),
+        "backward: no gradient path: the root {} came from no variable that requires a gradient, or was computed under "
+        "NoGrad",
+        root.shape());
+  check(seed.defined() || root.numel() == 1, "backward: the root {} has several elements: give a seed of its shape",
+        root.shape());
+  check(!seed.defined() || (seed.shape() == root.shape() && seed.dtype() == root.dtype()),
+        "backward: the seed is {} {}, the root {} {}", name_of(seed.dtype()), seed.shape(), name_of(root.dtype()),
+        root.shape());
+}
+
+}  // namespace
+
+std::vector<Variable> backward(const Variable& root, const BackwardOptions& options) {
+  check_seed(root, options.seed);
+  NoGrad guard;
+  Tensor seed = options.seed;
+  if (!seed.defined()) {
+    seed = empty(root.shape(), root.dtype(), root.device());
+    fill_(seed, 1);
+  }
+  Pass pass(options.retain_graph);
+  pass.run({&root, 1}, {&seed, 1}, nullptr);
+  return pass.complete_leaves();
+}
+
+void backward_inside(std::span<const Variable> roots, std::span<const Tensor> gradients) {
+  Pass* const pass = Pass::current();
+  invariant(pass && pass->running(), "backward_inside: no backward function is running on this thread");
+  pass->run(roots, gradients, pass->running());
+}
+
+const char* running_op() {
+  const Pass* const pass = Pass::current();
+  return pass && pass->running() ? pass->running()->op : "no op";
+}
+
+}  // namespace sg

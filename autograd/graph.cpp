@@ -1,0 +1,108 @@
+// Recording: variables become nodes and edges.
+#include "autograd/graph.h"
+
+#include <algorithm>
+
+#include "core/ops.h"
+
+namespace sg {
+namespace {
+
+thread_local uint64_t recorded = 0;
+
+Edge edge_to(const Variable& x) {
+  if (!x.requires_grad()) return {};
+  const auto& state = Graph::shared_state(x);
+  if (state->node) return {state->node, state->result, nullptr};
+  return {nullptr, 0, state};
+}
+
+}  // namespace
+
+bool Graph::records(std::span<const Variable> inputs) {
+  return grad_enabled() &&
+         std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) { return x.requires_grad(); });
+}
+
+Variable Graph::variable(std::shared_ptr<VariableState> state) {
+  Variable x;
+  x.state_ = std::move(state);
+  return x;
+}
+
+std::vector<Variable> Graph::add(const char* op, std::vector<Tensor> out, std::span<const Variable> inputs,
+                                 BackwardFunction f) {
+  auto node = std::make_shared<Node>();
+  node->op = op;
+  node->sequence = ++recorded;
+  node->backward = std::move(f);
+  node->unit = current_unit_call();
+  node->inputs.reserve(inputs.size());
+  for (const Variable& x : inputs) node->inputs.push_back(edge_to(x));
+
+  std::vector<Variable> results;
+  results.reserve(out.size());
+  node->results.reserve(out.size());
+  for (Tensor& tensor : out) {
+    node->results.push_back({tensor.shape(), tensor.dtype(), tensor.device()});
+    auto state = std::make_shared<VariableState>();
+    state->tensor = std::move(tensor);
+    state->requires_grad = true;
+    state->node = node;
+    state->result = results.size();
+    results.push_back(variable(std::move(state)));
+  }
+  return results;
+}
+
+Saved::Saved(const Variable& x) {
+  if (!x.defined()) return;
+  tensor_ = x.tensor();
+  version_ = tensor_.version();
+  wanted_ = x.requires_grad();
+  if (x.is_leaf()) leaf_ = Graph::shared_state(x);
+}
+
+const Tensor& Saved::tensor() const {
+  if (tensor_.defined() && tensor_.version() != version_) [[unlikely]] {
+    const std::string& name = leaf_ ? leaf_->name : tensor_.storage()->name();
+    fail(ErrorKind::usage,
+         "backward of {}: {} {} was changed in place after {} saved it (version {} then, {} now); change a copy, or "
+         "wait "
+         "until backward is done",
+         running_op(), name.empty() ? "a tensor" : "'" + name + "'", shape(), running_op(), version_,
+         tensor_.version());
+  }
+  return tensor_;
+}
+
+Tensor Contribution::take(Device device) {
+  if (!writer_) return std::move(value_);
+  Tensor out = empty(shape_, dtype_, device);
+  writer_(out, false);
+  writer_ = nullptr;
+  return out;
+}
+
+void Contribution::write(const Tensor& out, bool accumulate) const {
+  if (writer_) return writer_(out, accumulate);
+  accumulate ? accumulate_(out, value_) : copy_(out, value_);
+}
+
+// A long chain goes one node at a time: recursion through the edges would use up the stack.
+Node::~Node() {
+  thread_local std::vector<std::shared_ptr<Node>> doomed;
+  thread_local bool draining = false;
+  for (Edge& edge : inputs) {
+    if (edge.node && edge.node.use_count() == 1) doomed.push_back(std::move(edge.node));
+  }
+  if (draining) return;
+  draining = true;
+  while (!doomed.empty()) {
+    const std::shared_ptr<Node> last = std::move(doomed.back());
+    doomed.pop_back();
+  }
+  draining = false;
+}
+
+}  // namespace sg

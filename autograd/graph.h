@@ -1,0 +1,68 @@
+// The graph behind the handles. Internal to autograd/*.cpp.
+#pragma once
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/backward.h"
+#include "autograd/hooks.h"
+
+namespace sg {
+
+// Where a gradient goes on to: a result of a node, or a leaf; neither where the input needs no gradient.
+struct Edge {
+  std::shared_ptr<Node> node;
+  size_t result = 0;
+  std::shared_ptr<VariableState> leaf;
+};
+
+// A recorded op. It holds no values but those that its backward function saved.
+struct Node {
+  struct Result {
+    Shape shape;
+    DType dtype;
+    Device device;
+  };
+  const char* op = nullptr;
+  uint64_t sequence = 0;  // in recording order, so inputs have smaller ones
+  std::vector<Edge> inputs;
+  std::vector<Result> results;
+  BackwardFunction backward;
+  bool dropped = false;  // a pass has run it and freed what it saved
+  std::shared_ptr<UnitCall> unit;
+
+  // State of the pass that visited it last.
+  uint64_t pass = 0;
+  std::vector<Tensor> gradients;  // of the results
+  bool settled = false;           // its uses of leaves are counted down already
+
+  Node() = default;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node();
+};
+
+struct VariableState {
+  Tensor tensor;
+  std::string name;
+  bool requires_grad = false;
+  std::shared_ptr<Node> node;  // null: a leaf
+  size_t result = 0;
+
+  // Leaves.
+  Tensor gradient;
+  GradientBuffer buffer;
+  std::vector<std::pair<uint64_t, GradientHook>> hooks;
+  bool activation = false;  // the input of a recomputed region: its gradient is an activation's and isn't reported
+};
+
+// The op whose backward function is running on this thread, for messages.
+const char* running_op();
+
+// Runs graphs that were recorded inside a running backward function, as a part of its pass: leaves are complete, and
+// units done, when both graphs have run. A usage error outside a pass. gradients[i] belongs to roots[i], undefined for
+// none.
+void backward_inside(std::span<const Variable> roots, std::span<const Tensor> gradients);
+
+}  // namespace sg

@@ -1,0 +1,79 @@
+#include "autograd/variable.h"
+
+#include <algorithm>
+
+#include "autograd/graph.h"
+
+namespace sg {
+namespace {
+
+thread_local bool recording = true;
+
+}  // namespace
+
+Variable::Variable(Tensor value, bool requires_grad, std::string name) : state_(std::make_shared<VariableState>()) {
+  check(value.defined(), "variable: the tensor is undefined");
+  state_->tensor = std::move(value);
+  state_->name = std::move(name);
+  if (requires_grad) set_requires_grad(true);
+}
+
+const Tensor& Variable::tensor() const {
+  check(defined(), "variable: it is undefined");
+  return state_->tensor;
+}
+
+const std::string& Variable::name() const { return state_->name; }
+void Variable::set_name(std::string name) { state_->name = std::move(name); }
+bool Variable::is_leaf() const { return !state_->node; }
+bool Variable::requires_grad() const { return defined() && state_->requires_grad; }
+
+void Variable::set_requires_grad(bool on) {
+  check(is_leaf(), "set_requires_grad: {} is the result of {}, not a leaf", shape(), is_leaf() ? "" : state_->node->op);
+  check(!on || is_float(dtype()), "set_requires_grad: '{}' is {}: only floats have gradients", name(),
+        name_of(dtype()));
+  state_->requires_grad = on;
+}
+
+Variable Variable::detach() const { return Variable(tensor(), false, name()); }
+
+void Variable::set_tensor(Tensor value) {
+  check(is_leaf(), "set_tensor: {} is the result of an op, not a leaf", shape());
+  check(value.defined() && value.shape() == shape(), "set_tensor: '{}' has shape {}, the new tensor {}", name(),
+        shape(), value.shape());
+  state_->tensor = std::move(value);
+}
+
+const Tensor& Variable::grad() const {
+  check(defined(), "grad: the variable is undefined");
+  return state_->gradient;
+}
+
+void Variable::set_grad(Tensor gradient) {
+  check(is_leaf(), "set_grad: {} is the result of an op; only leaves keep gradients", shape());
+  check(!gradient.defined() || gradient.shape() == shape(), "set_grad: '{}' has shape {}, the gradient {}", name(),
+        shape(), gradient.shape());
+  state_->gradient = std::move(gradient);
+}
+
+void Variable::set_gradient_buffer(GradientBuffer provider) {
+  check(is_leaf(), "set_gradient_buffer: {} is the result of an op; only leaves keep gradients", shape());
+  state_->buffer = std::move(provider);
+}
+
+uint64_t Variable::on_gradient(GradientHook hook) {
+  check(is_leaf(), "on_gradient: {} is the result of an op; only leaves keep gradients", shape());
+  const uint64_t id = state_->hooks.empty() ? 1 : state_->hooks.back().first + 1;
+  state_->hooks.emplace_back(id, std::move(hook));
+  return id;
+}
+
+void Variable::remove_hook(uint64_t id) {
+  std::erase_if(state_->hooks, [id](const auto& entry) { return entry.first == id; });
+}
+
+bool grad_enabled() { return recording; }
+GradMode::GradMode(bool enabled) : previous_(std::exchange(recording, enabled)) {}
+GradMode::~GradMode() { recording = previous_; }
+
+}  // namespace sg
