@@ -1,0 +1,75 @@
+#include "autograd/ops.h"
+#include "autograd/target.h"
+
+namespace sg {
+namespace {
+
+thread_local float foretold = 1;
+
+template <class T>
+int64_t count_valid(const Tensor& targets) {
+  const T* t = targets.data<T>();
+  return targets.numel() - std::count(t, t + targets.numel(), T{-1});
+}
+
+// The number of rows that the mean is over; a dry run has no values and takes them all.
+int64_t counted_rows(const Tensor& targets) {
+  if (targets.device().type == DeviceType::meta) return targets.numel();
+  const Tensor here = to(targets, host);
+  const int64_t rows = here.dtype() == DType::i32 ? count_valid<int32_t>(here) : count_valid<int64_t>(here);
+  return std::max<int64_t>(rows, 1);
+}
+
+Tensor flat(const Tensor& targets) { return contiguous(targets).flatten(); }
+
+void check_rows(const char* op, const Shape& x, const Shape& targets) {
+  check(x.rank() == targets.rank() + 1 && std::equal(targets.begin(), targets.end(), x.begin()),
+        "{}: x {} needs targets of its shape without the last dimension: {}", op, x, targets);
+}
+
+double value_of(const Tensor& scalar) {
+  return scalar.dtype() == DType::f64 ? scalar.item<double>() : scalar.item<float>();
+}
+
+}  // namespace
+
+float expected_seed() { return foretold; }
+ExpectedSeed::ExpectedSeed(float seed) : previous_(std::exchange(foretold, seed)) {}
+ExpectedSeed::~ExpectedSeed() { foretold = previous_; }
+
+Variable cross_entropy(const Variable& logits, const Tensor& targets) {
+  check_rows("cross_entropy", logits.shape(), targets.shape());
+  const Tensor ids = flat(targets);
+  const double share = 1.0 / static_cast<double>(counted_rows(ids));
+  const Tensor losses = cross_entropy(logits.tensor().reshape({-1, logits.size(-1)}), ids, false).losses;
+  return record(
+      "cross_entropy", scale(sum(losses), share), {logits},
+      [logits = Saved(logits), ids = Saved(ids), share](const Tensor& g) -> Gradients {
+        const Tensor& x = logits.tensor();
+        const bool dry = x.device().type == DeviceType::meta;
+        const float by = static_cast<float>(dry ? share : share * value_of(g));
+        return {cross_entropy(x.reshape({-1, x.size(-1)}), ids.tensor(), true, by).d_logits.reshape(x.shape())};
+      });
+}
+
+Variable classifier_loss(const Variable& x, const Variable& weight, const Tensor& targets) {
+  check_rows("classifier_loss", x.shape(), targets.shape());
+  const Tensor ids = flat(targets);
+  const double share = 1.0 / static_cast<double>(counted_rows(ids));
+  const float seed = expected_seed();
+  check(seed != 0, "classifier_loss: the expected seed is 0");
+  const bool gradient = grad_enabled() && (x.requires_grad() || weight.requires_grad());
+  Loss loss = classifier(x.tensor().reshape({-1, x.size(-1)}), weight.tensor(), ids, gradient,
+                         static_cast<float>(seed * share));
+  const Tensor mean = scale(sum(loss.losses), share);
+  return record("classifier_loss", mean, {x, weight},
+                [dx = gradient ? loss.dx.reshape(x.shape()) : Tensor(), d_weight = std::move(loss.d_weight),
+                 seed](const Tensor& g) -> Gradients {
+                  const bool dry = g.device().type == DeviceType::meta;
+                  const double factor = dry ? 1 : value_of(g) / seed;
+                  if (factor == 1) return {dx, d_weight};
+                  return {scale(dx, factor), scale(d_weight, factor)};
+                });
+}
+
+}  // namespace sg

@@ -1,0 +1,91 @@
+#include "autograd/ops.h"
+#include "autograd/target.h"
+
+namespace sg {
+namespace {
+
+// What a norm keeps: its input (the sum, where a residual was added), its gain and its statistics.
+struct NormSaved {
+  Saved x, gain;
+  Tensor mean, rstd;  // mean undefined: rmsnorm
+  bool bias;
+
+  NormGradients backward(const Tensor& dy, const Tensor& d_sum) const {
+    if (mean.defined()) return layernorm_backward(dy, x.tensor(), gain.tensor(), mean, rstd, bias, d_sum);
+    return rmsnorm_backward(dy, x.tensor(), gain.tensor(), rstd, d_sum);
+  }
+};
+
+Tensor tensor_or_none(const Variable& x) { return x.defined() ? x.tensor() : Tensor(); }
+
+Variable norm(const char* op, Normalised n, const Variable& x, const Variable& gain, const Variable& bias) {
+  return record(
+      op, n.y, {x, gain, bias},
+      [kept = NormSaved{Saved(x), Saved(gain), n.mean, n.rstd, bias.defined()}](const Tensor& g) -> Gradients {
+        NormGradients d = kept.backward(g, {});
+        return {std::move(d.dx), std::move(d.d_gain), std::move(d.d_bias)};
+      });
+}
+
+NormedSum norm(const char* op, Normalised n, const Variable& x, const Variable& residual, const Variable& gain,
+               const Variable& bias) {
+  const Variable inputs[] = {x, residual, gain, bias};
+  auto backward = [kept = NormSaved{Saved(n.sum), Saved(gain), n.mean, n.rstd, bias.defined()}](
+                      std::span<const Tensor> g) -> Gradients {
+    if (!g[0].defined()) return {g[1], g[1], {}, {}};  // only the sum was used
+    NormGradients d = kept.backward(g[0], g[1]);
+    return {d.dx, d.dx, std::move(d.d_gain), std::move(d.d_bias)};
+  };
+  auto results = record_all(op, {n.y, n.sum}, inputs, std::move(backward));
+  return {std::move(results[0]), std::move(results[1])};
+}
+
+}  // namespace
+
+Variable softmax(const Variable& x) {
+  Tensor y = softmax(x.tensor());
+  return record("softmax", y, {x},
+                [y = Saved(y)](const Tensor& g) -> Gradients { return {softmax_backward(y.tensor(), g)}; });
+}
+
+Variable layernorm(const Variable& x, const Variable& gain, const Variable& bias, float eps) {
+  return norm("layernorm", layernorm(x.tensor(), gain.tensor(), tensor_or_none(bias), eps), x, gain, bias);
+}
+
+Variable rmsnorm(const Variable& x, const Variable& gain, float eps) {
+  return norm("rmsnorm", rmsnorm(x.tensor(), gain.tensor(), eps), x, gain, {});
+}
+
+NormedSum layernorm(const Variable& x, const Variable& residual, const Variable& gain, const Variable& bias,
+                    float eps) {
+  return norm("layernorm", layernorm(x.tensor(), gain.tensor(), tensor_or_none(bias), eps, residual.tensor()), x,
+              residual, gain, bias);
+}
+
+NormedSum rmsnorm(const Variable& x, const Variable& residual, const Variable& gain, float eps) {
+  return norm("rmsnorm", rmsnorm(x.tensor(), gain.tensor(), eps, residual.tensor()), x, residual, gain, {});
+}
+
+Variable embedding(const Variable& table, const Tensor& ids) {
+  return record("embedding", embedding(table.tensor(), ids), {table},
+                [table = Target(table), ids = Saved(ids)](const Tensor& g) -> Gradients {
+                  return {{table.shape, table.dtype, [g, ids](const Tensor& out, bool accumulate) {
+                             embedding_backward_(out, ids.tensor(), g, accumulate);
+                           }}};
+                });
+}
+
+Variable dropout(const Variable& x, float probability, const RandomKey& key) {
+  if (probability == 0) return x;
+  return record("dropout", dropout(x.tensor(), probability, key), {x},
+                [probability, key](const Tensor& g) -> Gradients { return {dropout(g, probability, key)}; });
+}
+
+Variable rope(const Variable& x, const Tensor& positions, float theta) {
+  return record("rope", rope(x.tensor(), positions, theta), {x},
+                [positions = Saved(positions), theta](const Tensor& g) -> Gradients {
+                  return {rope(g, positions.tensor(), theta, true)};
+                });
+}
+
+}  // namespace sg
