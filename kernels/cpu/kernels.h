@@ -13,6 +13,11 @@ void copy(const View& in, const View& out, StreamHandle);
 template <class T>
 void pointwise(PointwiseOp, const View* inputs, const View& out, double scalar, StreamHandle);
 
+// matmul.cpp
+template <class T>
+void matmul(const View& a, const View& b, const View& out, const MatmulOptions&, Workspace, StreamHandle);
+size_t matmul_workspace(const View& a, const View& b, const View& out, int threads);
+
 // Instantiates a kernel template for all float types.
 #define SG_FOR_FLOATS(kernel, ...)           \
   template void kernel<float>(__VA_ARGS__);  \

@@ -22,6 +22,8 @@ const KernelTable table = {
     .fill = fill,
     .copy = copy,
     .pointwise = SG_ALL(pointwise),
+    .matmul = SG_FLOATS(matmul),
+    .matmul_workspace = matmul_workspace,
 };
 
 }  // namespace sg::kernels::SG_ISA

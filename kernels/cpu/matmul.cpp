@@ -1,0 +1,198 @@
+// Products on a grid of tiles that the shape alone fixes, so that bits don't depend on the number of threads.
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/runtime/parallel.h"
+
+namespace sg::kernels::SG_ISA {
+namespace {
+
+constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
+
+// One operand of a batch of matrices.
+struct Batched {
+  std::byte* data = nullptr;
+  int64_t ld = 0;
+  bool transposed = false;
+  int64_t strides[max_rank] = {};  // of the batch dimensions, 0 where broadcast
+
+  std::byte* at(int64_t offset, int64_t i, int64_t j, size_t item) const {
+    return data + (offset + (transposed ? j * ld + i : i * ld + j)) * static_cast<int64_t>(item);
+  }
+};
+
+// `out` decides the number of batch dimensions; a and b may have fewer.
+Batched batched(const View& x, int out_rank) {
+  Batched r;
+  r.data = x.as<std::byte>();
+  const int64_t rows = x.size(-2), columns = x.size(-1), row_stride = x.stride(-2), column_stride = x.stride(-1);
+  r.transposed = columns > 1 && column_stride != 1;
+  const int64_t shortest = r.transposed ? rows : columns;
+  r.ld = r.transposed ? column_stride : row_stride;
+  if ((r.transposed ? columns : rows) <= 1 || r.ld < shortest) r.ld = shortest > 0 ? shortest : 1;
+  for (int d = 0; d < x.rank - 2; ++d) r.strides[d + out_rank - x.rank] = x.shape[d] == 1 ? 0 : x.strides[d];
+  return r;
+}
+
+struct Problem {
+  int64_t m = 0, n = 0, k = 0;
+  Batched a, b, out;
+  int batch_rank = 0;
+  int64_t batch_shape[max_rank] = {};
+  int64_t batch = 1;    // matrices
+  bool turned = false;  // out is dense by columns: outᵀ = bᵀ·aᵀ is computed
+  int64_t tile_m = 0, tile_n = 0;
+  int64_t tiles_m = 0, tiles_n = 0;
+
+  int64_t tiles() const { return batch * tiles_m * tiles_n; }
+  double flops() const { return 2.0 * static_cast<double>(m) * n * k * batch; }
+};
+
+View turn(View x) {
+  const int i = x.rank - 2, j = x.rank - 1;
+  const int64_t size = x.shape[i], stride = x.strides[i];
+  x.shape[i] = x.shape[j], x.strides[i] = x.strides[j];
+  x.shape[j] = size, x.strides[j] = stride;
+  return x;
+}
+
+// (…,t,k)·(k,n): the last batch dimension becomes rows where one matrix follows on the other.
+void fold_rows(Problem& p) {
+  while (p.batch_rank > 0 && !p.a.transposed) {
+    const int d = p.batch_rank - 1;
+    const int64_t step_a = p.a.strides[d], step_out = p.out.strides[d];
+    const bool follows =
+        p.m == 1 ? step_a >= p.k && step_out >= p.n : step_a == p.m * p.a.ld && step_out == p.m * p.out.ld;
+    if (p.b.strides[d] != 0 || !follows) return;
+    if (p.m == 1) p.a.ld = step_a, p.out.ld = step_out;
+    p.m *= p.batch_shape[d];
+    p.batch_rank = d;
+  }
+}
+
+// The largest tile that still gives eight tasks, so that a few threads stay busy to the end; a task is worth its
+// hand-out from about a million operations. oneDNN's f32 kernel works on 48 columns at a time.
+void choose_tiles(Problem& p) {
+  constexpr int64_t enough_tasks = 8;
+  constexpr double least_work = 1e6;
+  constexpr int64_t sizes[][2] = {{512, 768}, {512, 384}, {256, 384}, {128, 384},
+                                  {128, 192}, {64, 192},  {64, 96},   {32, 96}};
+  for (const auto& [m, n] : sizes) {
+    const int64_t parts_m = divide_up(p.m, m), parts_n = divide_up(p.n, n);
+    const int64_t tile_m = round_up(divide_up(p.m, parts_m), 8), tile_n = round_up(divide_up(p.n, parts_n), 48);
+    if (p.tile_m > 0 && 2.0 * static_cast<double>(tile_m) * tile_n * p.k < least_work) break;
+    p.tile_m = tile_m, p.tile_n = tile_n;
+    p.tiles_m = divide_up(p.m, tile_m), p.tiles_n = divide_up(p.n, tile_n);
+    if (p.tiles() >= enough_tasks) break;
+  }
+}
+
+Problem plan(const View& a, const View& b, const View& out) {
+  const bool by_columns = out.size(-1) > 1 && out.stride(-1) != 1;
+  if (by_columns) {
+    Problem p = plan(turn(b), turn(a), turn(out));
+    p.turned = true;
+    return p;
+  }
+  Problem p;
+  p.m = out.size(-2), p.n = out.size(-1), p.k = a.size(-1);
+  p.a = batched(a, out.rank), p.b = batched(b, out.rank), p.out = batched(out, out.rank);
+  p.batch_rank = out.rank - 2;
+  for (int d = 0; d < p.batch_rank; ++d) p.batch_shape[d] = out.shape[d];
+  if (p.m > 0 && p.n > 0) fold_rows(p);
+  for (int d = 0; d < p.batch_rank; ++d) p.batch *= p.batch_shape[d];
+  if (p.m > 0 && p.n > 0 && p.batch > 0) choose_tiles(p);
+  return p;
+}
+
+Product tile_product(const Problem& p, int64_t tile, size_t item, bool accumulate) {
+  const int64_t i = tile % p.tiles_m * p.tile_m, j = tile / p.tiles_m % p.tiles_n * p.tile_n;
+  int64_t offset_a = 0, offset_b = 0, offset_out = 0;
+  for (int64_t d = p.batch_rank - 1, rest = tile / (p.tiles_m * p.tiles_n); d >= 0; rest /= p.batch_shape[d--]) {
+    const int64_t index = rest % p.batch_shape[d];
+    offset_a += index * p.a.strides[d], offset_b += index * p.b.strides[d], offset_out += index * p.out.strides[d];
+  }
+  Product product;
+  product.m = p.m - i < p.tile_m ? p.m - i : p.tile_m;
+  product.n = p.n - j < p.tile_n ? p.n - j : p.tile_n;
+  product.k = p.k;
+  product.a = {p.a.at(offset_a, i, 0, item), p.a.ld, p.a.transposed};
+  product.b = {p.b.at(offset_b, 0, j, item), p.b.ld, p.b.transposed};
+  product.c = p.out.at(offset_out, i, j, item);
+  product.ldc = p.out.ld;
+  product.accumulate = accumulate;
+  return product;
+}
+
+// The turned product has its bias along the rows.
+template <class T>
+void add_row_bias(const Product& p, const T* bias) {
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  for (int64_t i = 0; i < p.m; ++i) {
+    T* row = static_cast<T*>(p.c) + i * p.ldc;
+    for (int64_t j = 0; j < p.n; ++j) row[j] = T(Wide(row[j]) + Wide(bias[i]));
+  }
+}
+
+// Tiny matrices of a batch share a task.
+constexpr double work_per_task = 1e6;
+// Below this a product is over before another thread has woken up.
+constexpr double work_for_threads = 2.5e5;
+
+template <class T>
+size_t workspace_per_thread(const Problem& p, bool accumulate, bool bias) {
+  size_t most = 0;
+  if (p.tiles() == 0) return most;
+  // The four kinds of tile: whole, and cut at either edge or both.
+  for (const int64_t tile : {int64_t{0}, p.tiles_m - 1, (p.tiles_n - 1) * p.tiles_m, p.tiles_n * p.tiles_m - 1}) {
+    Product product = tile_product(p, tile, sizeof(T), accumulate);
+    product.bias = bias ? &p : nullptr;  // only looked at for being there
+    const size_t bytes = gemm_scratch<T>(product);
+    most = bytes > most ? bytes : most;
+  }
+  return static_cast<size_t>(round_up(static_cast<int64_t>(most), 64));
+}
+
+}  // namespace
+
+template <class T>
+void matmul(const View& a, const View& b, const View& out, const MatmulOptions& options, Workspace workspace,
+            StreamHandle stream) {
+  const Problem p = plan(a, b, out);
+  const int64_t tiles = p.tiles();
+  if (tiles == 0) return;
+  const T* bias = options.bias ? options.bias->as<T>() : nullptr;
+  const size_t scratch = workspace.bytes / static_cast<size_t>(threads_of(stream)) / 64 * 64;
+  const double work = p.flops() / static_cast<double>(tiles);
+  const int64_t per_task = work < work_per_task ? static_cast<int64_t>(work_per_task / (work + 1)) : 1;
+  if (p.flops() < work_for_threads) stream = {};
+  parallel_chunks(stream, tiles, per_task, [&](int64_t begin, int64_t end, int worker) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      Product product = tile_product(p, tile, sizeof(T), options.accumulate);
+      if (bias && !p.turned) product.bias = bias + tile / p.tiles_m % p.tiles_n * p.tile_n;
+      gemm<T>(product, static_cast<std::byte*>(workspace.data) + static_cast<size_t>(worker) * scratch);
+      if (bias && p.turned) add_row_bias(product, bias + tile % p.tiles_m * p.tile_m);
+    }
+  });
+}
+
+size_t matmul_workspace(const View& a, const View& b, const View& out, int threads) {
+  const Problem p = plan(a, b, out);
+  size_t bytes = 0;
+  const auto most_of = [&]<class T>(T) {
+    for (const bool accumulate : {false, true}) {
+      for (const bool bias : {false, true}) {
+        if (accumulate && bias) continue;
+        const size_t needed = workspace_per_thread<T>(p, accumulate, bias);
+        bytes = needed > bytes ? needed : bytes;
+      }
+    }
+  };
+  if (out.dtype == DType::f16) most_of(f16{});
+  if (out.dtype == DType::bf16) most_of(bf16{});
+  return bytes * static_cast<size_t>(threads);
+}
+
+SG_FOR_FLOATS(matmul, const View&, const View&, const View&, const MatmulOptions&, Workspace, StreamHandle)
+
+}  // namespace sg::kernels::SG_ISA

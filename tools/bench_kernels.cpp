@@ -1,0 +1,110 @@
+// Speed of the products: our fixed tile grid on a pool of threads against oneDNN's own threading of the whole product.
+// usage: bench_kernels [threads]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "kernels/cpu/runtime/parallel.h"
+#include "kernels/table.h"
+
+#ifdef SG_ONEDNN
+#include <omp.h>
+
+#include <dnnl.hpp>
+#endif
+
+namespace {
+
+using namespace sg;
+
+struct Shape {
+  const char* name;
+  int64_t m, n, k;
+  bool a_transposed, b_transposed;
+};
+
+// Linear layers y = x·wᵀ (forward), dx = dy·w, dw = dyᵀ·x of GPT-2 124M at 256 and 1,024 tokens, and of nano.
+constexpr Shape shapes[] = {
+    {"qkv forward", 256, 2304, 768, false, true},     {"qkv dx", 256, 768, 2304, false, false},
+    {"qkv dw", 2304, 768, 256, true, false},          {"proj forward", 256, 768, 768, false, true},
+    {"proj dx", 256, 768, 768, false, false},         {"proj dw", 768, 768, 256, true, false},
+    {"fc forward", 256, 3072, 768, false, true},      {"fc dx", 256, 768, 3072, false, false},
+    {"fc dw", 3072, 768, 256, true, false},           {"fc2 forward", 256, 768, 3072, false, true},
+    {"fc2 dx", 256, 3072, 768, false, false},         {"fc2 dw", 768, 3072, 256, true, false},
+    {"qkv forward", 1024, 2304, 768, false, true},    {"qkv dx", 1024, 768, 2304, false, false},
+    {"qkv dw", 2304, 768, 1024, true, false},         {"proj forward", 1024, 768, 768, false, true},
+    {"proj dx", 1024, 768, 768, false, false},        {"proj dw", 768, 768, 1024, true, false},
+    {"fc forward", 1024, 3072, 768, false, true},     {"fc dx", 1024, 768, 3072, false, false},
+    {"fc dw", 3072, 768, 1024, true, false},          {"fc2 forward", 1024, 768, 3072, false, true},
+    {"fc2 dx", 1024, 3072, 768, false, false},        {"fc2 dw", 768, 3072, 1024, true, false},
+    {"nano qkv forward", 768, 384, 128, false, true}, {"nano qkv dx", 768, 128, 384, false, false},
+    {"nano qkv dw", 384, 128, 768, true, false},      {"nano proj forward", 768, 128, 128, false, true},
+    {"nano proj dw", 128, 128, 768, true, false},     {"nano fc dw", 512, 128, 768, true, false},
+};
+
+// Seconds of one call: the best of five rounds.
+template <class F>
+double seconds(int repeats, F&& call) {
+  using Clock = std::chrono::steady_clock;
+  double best = 1e9;
+  call();
+  for (int round = 0; round < 5; ++round) {
+    const auto start = Clock::now();
+    for (int i = 0; i < repeats; ++i) call();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / repeats);
+  }
+  return best;
+}
+
+View matrix(std::vector<float>& data, int64_t rows, int64_t columns, bool transposed) {
+  View v;
+  v.data = data.data();
+  v.rank = 2;
+  v.shape[0] = rows, v.shape[1] = columns;
+  v.strides[0] = transposed ? 1 : columns, v.strides[1] = transposed ? rows : 1;
+  return v;
+}
+
+struct Timing {
+  double ours, onednn;  // seconds
+};
+
+Timing measure(const Shape& s, kernels::ThreadPool& pool) {
+  std::vector<float> a(s.m * s.k, 0.5f), b(s.k * s.n, 0.25f), c(s.m * s.n);
+  const int repeats = static_cast<int>(std::clamp(1e8 / (2.0 * s.m * s.n * s.k), 1.0, 200.0));
+  const View va = matrix(a, s.m, s.k, s.a_transposed), vb = matrix(b, s.k, s.n, s.b_transposed);
+  const View vc = matrix(c, s.m, s.n, false);
+  const KernelTable& table = *cpu_kernels();
+  Timing t{seconds(repeats, [&] { table.matmul.f32(va, vb, vc, {}, {}, {&pool}); }), 0};
+#ifdef SG_ONEDNN
+  omp_set_num_threads(pool.threads());
+  t.onednn = seconds(repeats, [&] {
+    dnnl_sgemm(s.a_transposed ? 'T' : 'N', s.b_transposed ? 'T' : 'N', s.m, s.n, s.k, 1.0f, a.data(),
+               s.a_transposed ? s.m : s.k, b.data(), s.b_transposed ? s.k : s.n, 0.0f, c.data(), s.n);
+  });
+  omp_set_num_threads(1);
+#endif
+  return t;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int threads = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
+  kernels::ThreadPool pool(threads);
+  fmt::print("f32 products, {} threads, {}: GFLOP/s on the fixed tile grid, by oneDNN's own threading, ratio\n",
+             threads, cpu_kernels()->name);
+  double flops = 0, ours = 0, onednn = 0;
+  for (const Shape& s : shapes) {
+    const double work = 2.0 * s.m * s.n * s.k;
+    const Timing t = measure(s, pool);
+    flops += work, ours += t.ours, onednn += t.onednn;
+    fmt::print("{:18} {:5} × {:5} × {:5}  {:6.1f}  {:6.1f}  {:5.2f}\n", s.name, s.m, s.n, s.k, work / t.ours / 1e9,
+               work / t.onednn / 1e9, t.onednn / t.ours);
+  }
+  fmt::print("{:42}  {:6.1f}  {:6.1f}  {:5.2f}\n", "all", flops / ours / 1e9, flops / onednn / 1e9, onednn / ours);
+}
