@@ -99,7 +99,6 @@ Edge edge_of(const Variable& root) {
 }
 
 // ---- before the pass: which nodes, how many uses of each leaf, how many ops of each unit's call
-// ------------------------
 
 void Pass::visit(const Edge& edge, Nodes& nodes) {
   if (edge.leaf) ++leaves_[edge.leaf.get()].uses_left;
@@ -131,7 +130,6 @@ Pass::Nodes Pass::collect(std::span<const Variable> roots) {
 }
 
 // ---- the pass
-// ---------------------------------------------------------------------------------------------------------
 
 void Pass::run(std::span<const Variable> roots, std::span<const Tensor> gradients, Node* region) {
   Nodes nodes = collect(roots);

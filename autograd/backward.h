@@ -95,7 +95,6 @@ struct BackwardOptions {
 std::vector<Variable> backward(const Variable& root, const BackwardOptions& options = {});
 
 // ---- underneath
-// ---------------------------------------------------------------------------------------------------------
 using BackwardFunction = std::function<Gradients(std::span<const Tensor> gradients)>;
 
 class Graph {

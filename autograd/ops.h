@@ -10,7 +10,6 @@
 namespace sg {
 
 // ---- memory (ops_memory.cpp): views where strides allow
-// ---------------------------------------------------------------
 Variable reshape(const Variable& x, const Shape& shape);
 Variable transpose(const Variable& x, int d0, int d1);
 Variable permute(const Variable& x, const Dims& order);
@@ -25,7 +24,6 @@ Variable gather_rows(const Variable& x, const Tensor& indices);  // x (n,c), ind
 Variable cast(const Variable& x, DType dtype);
 
 // ---- pointwise (ops_pointwise.cpp)
-// ------------------------------------------------------------------------------------
 Variable add(const Variable& a, const Variable& b);
 Variable sub(const Variable& a, const Variable& b);
 Variable mul(const Variable& a, const Variable& b);
@@ -57,14 +55,12 @@ inline Variable operator*(double factor, const Variable& x) { return scale(x, fa
 inline Variable operator-(const Variable& x) { return unary(PointwiseOp::neg, x); }
 
 // ---- reductions (ops_reduce.cpp): over `dims` (all when empty)
-// --------------------------------------------------------
 Variable sum(const Variable& x, const Dims& dims = {}, bool keep = false);
 Variable mean(const Variable& x, const Dims& dims = {}, bool keep = false);
 Variable max(const Variable& x, const Dims& dims = {}, bool keep = false);  // equal ones share the gradient
 Variable min(const Variable& x, const Dims& dims = {}, bool keep = false);
 
 // ---- products (ops_matmul.cpp)
-// ----------------------------------------------------------------------------------------
 Variable matmul(const Variable& a, const Variable& b);
 // x (…,in) · weight (out,in)ᵀ + bias (out) → (…,out); bias may be undefined.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {});
@@ -72,7 +68,6 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias 
 Variable linear_activation(PointwiseOp f, const Variable& x, const Variable& weight, const Variable& bias = {});
 
 // ---- rows (ops_nn.cpp)
-// ------------------------------------------------------------------------------------------------
 Variable softmax(const Variable& x);
 Variable layernorm(const Variable& x, const Variable& gain, const Variable& bias, float eps);  // bias may be undefined
 Variable rmsnorm(const Variable& x, const Variable& gain, float eps);
@@ -86,8 +81,7 @@ Variable dropout(const Variable& x, float probability, const RandomKey& key);
 Variable rope(const Variable& x, const Tensor& positions, float theta);  // x (b,t,h,d), positions (t)
 
 // ---- attention (ops_attention.cpp)
-// ------------------------------------------------------------------------------------ q (b,h,t,d), k, v (b,hk,s,d) →
-// (b,h,t,d), seen through a dense (b,t,h,d).
+// q (b,h,t,d), k, v (b,hk,s,d) → (b,h,t,d), seen through a dense (b,t,h,d).
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionParameters& parameters);
 // qkv (b,t,3c): queries, keys and values of `heads` heads side by side → (b,t,c), heads merged. One gradient buffer.
 Variable attention_qkv(const Variable& qkv, int64_t heads, const AttentionParameters& parameters);

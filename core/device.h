@@ -27,8 +27,8 @@ struct DeviceOptions {
 void configure(Device device, const DeviceOptions& options);
 
 Pool& pool(Device device);
-const KernelTable& kernel_table(Device device);   // meta answers with the CPU table, whose workspaces it plans
-StreamHandle compute_handle(Device device);  // what kernels of the compute stream run with
+const KernelTable& kernel_table(Device device);  // meta answers with the CPU table, whose workspaces it plans
+StreamHandle compute_handle(Device device);      // what kernels of the compute stream run with
 int threads(Device device);
 int available_processors();  // the process's affinity mask
 

@@ -13,7 +13,7 @@
 
 namespace sg {
 
-// ---- memory (ops_memory.cpp) ----------------------------------------------------------------------------------------
+// ---- memory (ops_memory.cpp)
 void fill_(const Tensor& x, double value);
 void copy_(const Tensor& out, const Tensor& in);  // broadcasts `in`; casts; between devices of one address space
 Tensor contiguous(const Tensor& x);               // x itself where it is dense already
@@ -26,7 +26,6 @@ Tensor random_uniform(const Shape& shape, const RandomKey& key, float low = 0, f
 Tensor random_normal(const Shape& shape, const RandomKey& key, float mean = 0, float deviation = 1);
 
 // ---- pointwise (ops_pointwise.cpp): broadcast, promote (the wider float; integers join floats)
-// ------------------------
 Tensor pointwise(PointwiseOp op, std::initializer_list<Tensor> inputs, double scalar = 0);
 void pointwise_(PointwiseOp op, const Tensor& out, std::initializer_list<Tensor> inputs,
                 double scalar = 0);  // out may be an input
@@ -38,7 +37,6 @@ inline Tensor scale(const Tensor& a, double factor) { return pointwise(Pointwise
 void accumulate_(const Tensor& acc, const Tensor& x);  // acc += x; acc f32 or x's dtype; same shape
 
 // ---- reductions (ops_reduce.cpp): over `dims` (all when empty); `keep` leaves sizes of 1
-// ------------------------------
 Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims = {}, bool keep = false);
 inline Tensor sum(const Tensor& x, const Dims& dims = {}, bool keep = false) {
   return reduce(ReduceOp::sum, x, dims, keep);
@@ -50,12 +48,10 @@ Tensor sum_to(const Tensor& x, const Shape& shape);  // sums broadcast dimension
 Tensor argmax(const Tensor& x);                      // over the last dimension; i64
 
 // ---- products (ops_matmul.cpp): (…,m,k)·(…,k,n) → (…,m,n), leading dimensions broadcast
-// -------------------------------
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {});            // bias (n)
 void matmul_(const Tensor& out, const Tensor& a, const Tensor& b, bool accumulate);  // out (+)= a·b, out dense
 
 // ---- rows (ops_nn.cpp): normalised over the last dimension
-// ------------------------------------------------------------
 Tensor softmax(const Tensor& x);
 Tensor softmax_backward(const Tensor& y, const Tensor& dy);
 struct Normalised {
@@ -86,7 +82,6 @@ Tensor embedding(const Tensor& table, const Tensor& ids);  // table (v,c), ids i
 void embedding_backward_(const Tensor& d_table, const Tensor& ids, const Tensor& dy, bool accumulate);
 
 // ---- attention (ops_attention.cpp): q (b,h,t,d), k, v (b,hk,s,d), last dimension dense
-// --------------------------------
 struct AttentionParameters {
   bool causal = false;
   float scale = 0;  // 0: 1/sqrt(d)
@@ -105,7 +100,6 @@ void attention_backward_(const Tensor& dq, const Tensor& dk, const Tensor& dv, c
                          const AttentionParameters& parameters);
 
 // ---- loss (ops_loss.cpp): targets i32|i64, −1 is ignored
-// ---------------------------------------------------------------
 struct Loss {
   Tensor losses;    // one per row; 0 where ignored
   Tensor d_logits;  // scale · ∂Σlosses/∂logits, where asked for

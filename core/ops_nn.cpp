@@ -90,8 +90,8 @@ NormGradients layernorm_backward(const Tensor& dy, const Tensor& x, const Tensor
   check_like("layernorm_backward", "dy", dy, x);
   const Tensor rows = detail::as_rows(x), d_rows = detail::as_rows(dy), d_sum_rows = rows_or_undefined(d_sum);
   NormGradients out{empty(x.shape(), x.dtype(), x.device()), empty_like(gain), has_bias ? empty_like(gain) : Tensor{}};
-  const detail::Scratch scratch(x.device(),
-                                kernel_table(x.device()).layernorm_backward_workspace(rows.view(), threads(x.device())));
+  const detail::Scratch scratch(
+      x.device(), kernel_table(x.device()).layernorm_backward_workspace(rows.view(), threads(x.device())));
   detail::launch("layernorm_backward", x.device(), [&](const KernelTable& k, StreamHandle s) {
     detail::require(k.layernorm_backward, "layernorm_backward", k, x.dtype())(
         d_rows.view(), detail::view_or_null(d_sum_rows), rows.view(), gain.view(), mean.flatten().view(),
@@ -106,8 +106,8 @@ NormGradients rmsnorm_backward(const Tensor& dy, const Tensor& x, const Tensor& 
   check_like("rmsnorm_backward", "dy", dy, x);
   const Tensor rows = detail::as_rows(x), d_rows = detail::as_rows(dy), d_sum_rows = rows_or_undefined(d_sum);
   NormGradients out{empty(x.shape(), x.dtype(), x.device()), empty_like(gain), {}};
-  const detail::Scratch scratch(x.device(),
-                                kernel_table(x.device()).layernorm_backward_workspace(rows.view(), threads(x.device())));
+  const detail::Scratch scratch(
+      x.device(), kernel_table(x.device()).layernorm_backward_workspace(rows.view(), threads(x.device())));
   detail::launch("rmsnorm_backward", x.device(), [&](const KernelTable& k, StreamHandle s) {
     detail::require(k.rmsnorm_backward, "rmsnorm_backward", k, x.dtype())(
         d_rows.view(), detail::view_or_null(d_sum_rows), rows.view(), gain.view(), rstd.flatten().view(),
@@ -121,7 +121,8 @@ ActivationGradients activation_backward(PointwiseOp f, const Tensor& x, const Te
   const Tensor rows = detail::as_rows(x), d_rows = detail::as_rows(dy);
   ActivationGradients out{empty(x.shape(), x.dtype(), x.device()), {}};
   if (want_bias) out.d_bias = empty({x.size(-1)}, x.dtype(), x.device());
-  const detail::Scratch scratch(x.device(), kernel_table(x.device()).column_sum_workspace(rows.view(), threads(x.device())));
+  const detail::Scratch scratch(x.device(),
+                                kernel_table(x.device()).column_sum_workspace(rows.view(), threads(x.device())));
   detail::launch("activation_backward", x.device(), [&](const KernelTable& k, StreamHandle s) {
     detail::require(k.activation_backward, "activation_backward", k, x.dtype())(
         f, rows.view(), d_rows.view(), out.dx.reshape(rows.shape()).view(), detail::view_or_null(out.d_bias), scratch,

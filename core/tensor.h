@@ -67,7 +67,7 @@ class Tensor {
   DType dtype_ = DType::f32;
 };
 
-// ---- creation: on current_device() and under current_category() unless given --------------------------------------
+// ---- creation: on current_device() and under current_category() unless given
 Tensor empty(const Shape& shape, DType dtype = DType::f32);
 Tensor empty(const Shape& shape, DType dtype, Device device);
 Tensor zeros(const Shape& shape, DType dtype = DType::f32);

@@ -75,14 +75,14 @@ inline constexpr int64_t norm_chunk = 1024;
 struct KernelTable {
   const char* name = "";  // "avx2", "avx512", "cuda"
 
-  // ---- memory -------------------------------------------------------------------------------------------------
+  // ---- memory
   void (*fill)(const View& out, double value, StreamHandle) = nullptr;    // [strided] any dtype
   void (*copy)(const View& in, const View& out, StreamHandle) = nullptr;  // [strided] same shape, any two dtypes: casts
   // f32; row 0 of dim 0 is the key's first_sample; normal by Box–Muller.
   void (*random_uniform)(const View& out, RandomKey, float low, float high, StreamHandle) = nullptr;
   void (*random_normal)(const View& out, RandomKey, float mean, float deviation, StreamHandle) = nullptr;
 
-  // ---- pointwise and reductions -------------------------------------------------------------------------------
+  // ---- pointwise and reductions
   // [strided] 1–3 inputs broadcast to out's shape by strides 0; inputs have `out`'s dtype (comparisons: boolean out;
   // where: a boolean first input). The table is indexed by the dtype of the last input.
   ByDType<void(PointwiseOp, const View* inputs, const View& out, double scalar, StreamHandle)> pointwise = {};
@@ -93,13 +93,13 @@ struct KernelTable {
   // (rows, n) → (rows) i64, the first of equals.
   ByDType<void(const View& x, const View& indices, StreamHandle)> argmax = {};
 
-  // ---- products: (…,m,k)·(…,k,n) → (…,m,n) ----------------------------------------------------------------------
+  // ---- products: (…,m,k)·(…,k,n) → (…,m,n)
   // [strided] leading dims by any strides (0 = broadcast); of a matrix's two strides one is 1 (rows or columns dense).
   ByDType<void(const View& a, const View& b, const View& out, const MatmulOptions&, Workspace, StreamHandle)> matmul =
       {};
   size_t (*matmul_workspace)(const View& a, const View& b, const View& out, int threads) = nullptr;
 
-  // ---- rows -----------------------------------------------------------------------------------------------------
+  // ---- rows
   // (v,c), (rows) i32|i64 → (rows,c)
   ByDType<void(const View& table, const View& ids, const View& out, StreamHandle)> embedding = {};
   // d_table (v,c): accumulate adds to it, else rows without a token are zeroed. Rows of equal id add up in row order
@@ -141,7 +141,7 @@ struct KernelTable {
   // Its own backward; dimension 0 is the sample.
   ByDType<void(const View& x, const View& y, float probability, RandomKey, StreamHandle)> dropout = {};
 
-  // ---- attention ------------------------------------------------------------------------------------------------
+  // ---- attention
   // q (b,h,t,d), k, v (b,hk,s,d), out (b,h,t,d) [strided, d dense], lse (b,h,t); h is a multiple of hk.
   ByDType<void(const View& q, const View& k, const View& v, const View& out, const View& lse, const AttentionOptions&,
                Workspace, StreamHandle)>
@@ -151,7 +151,7 @@ struct KernelTable {
       attention_backward = {};
   size_t (*attention_workspace)(const View& q, const View& k, bool backward, int threads) = nullptr;
 
-  // ---- loss -----------------------------------------------------------------------------------------------------
+  // ---- loss
   // logits (rows, n), targets (rows) i32|i64, −1 is ignored (loss 0); losses (rows). Unless d_logits.data is null it
   // receives scale · (softmax − onehot); it may be logits itself.
   ByDType<void(const View& logits, const View& targets, const View& losses, const View& d_logits, float scale,
@@ -165,7 +165,7 @@ struct KernelTable {
       classifier = {};
   size_t (*classifier_workspace)(const View& x, const View& weight, bool backward, int threads) = nullptr;
 
-  // ---- optimizer ------------------------------------------------------------------------------------------------
+  // ---- optimizer
   // One-dimensional. gradient: f32, f16 or bf16 (indexed by it); moments f32.
   ByDType<void(const View& master, const View& gradient, const View& moment1, const View& moment2,
                const View& parameter, const AdamOptions&, StreamHandle)>
