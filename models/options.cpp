@@ -1,0 +1,205 @@
+#include "models/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+
+namespace sg::models {
+namespace {
+
+// Text that one of our parse functions turns into a value; its error is the option's.
+template <class Value, class Parse>
+CLI::Option* add_parsed(CLI::App& app, const std::string& name, Value& value, Parse parse, const std::string& help,
+                        const std::string& shown_default) {
+  return app
+      .add_option_function<std::string>(
+          name, [&value, parse](const std::string& text) { value = parse(text); }, help)
+      ->default_str(shown_default)
+      ->type_name("TEXT");
+}
+
+bool parse_switch(const std::string& option, const std::string& text) {
+  check(text == "on" || text == "off", "{}: \"{}\" is neither on nor off", option, text);
+  return text == "on";
+}
+
+void add_switch(CLI::App& app, const std::string& name, bool& value, const std::string& help) {
+  add_parsed(
+      app, name, value, [name](const std::string& text) { return parse_switch(name, text); }, help,
+      value ? "on" : "off")
+      ->type_name("on|off");
+}
+
+CLI::Option* add_number(CLI::App& app, const std::string& name, double& value, const std::string& help, double low,
+                        double high = INFINITY) {
+  return app.add_option(name, value, help)->capture_default_str()->check([=](const std::string& text) {
+    double x = NAN;
+    CLI::detail::lexical_cast(text, x);
+    const bool ok = std::isfinite(x) && low <= x && x <= high;
+    return ok ? std::string() : fmt::format("{} isn't a number from {} to {}", text, low, high);
+  });
+}
+
+CLI::Option* add_count(CLI::App& app, const std::string& name, int64_t& value, const std::string& help,
+                       int64_t low = 1) {
+  return app.add_option(name, value, help)
+      ->capture_default_str()
+      ->check(CLI::Range(low, std::numeric_limits<int64_t>::max() >> 16).description(""));
+}
+
+void add_size(CLI::App& app, SizeOptions& o, const std::string& sizes) {
+  app.add_option("--size", o.size, sizes)->capture_default_str();
+  const CLI::Range positive(int64_t{1}, int64_t{1} << 31);
+  const auto add_optional = [&](const char* name, std::optional<int64_t>& value, const char* help) {
+    app.add_option(name, value, help)->check(positive);
+  };
+  add_optional("--layers", o.layers, "blocks; the size's unless given, like the next four");
+  add_optional("--heads", o.heads, "attention heads; they divide the width");
+  add_optional("--width", o.width, "of the residual stream");
+  add_optional("--context", o.context, "tokens that the model sees at once");
+  add_optional("--vocab", o.vocab, "token ids");
+}
+
+void add_training_size(CLI::App& app, SizeOptions& o, const std::string& sizes) {
+  add_size(app, o, sizes);
+  app.add_option("--dropout", o.dropout, "probability")->capture_default_str()->check(CLI::Range(0.0, 0.999));
+  add_switch(app, "--tied", o.tied, "classifier and token embedding are one parameter");
+}
+
+void add_data(CLI::App& app, DataOptions& o) {
+  app.add_option("--data", o.path,
+                 "a text file, or tokens: raw uint16 (.bin) or llm.c's form; without it, this project's own sources");
+  app.add_option("--tokenizer", o.tokenizer, "bytes or chars, for text")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bytes", "chars"}));
+  add_number(app, "--val-fraction", o.validation_fraction, "the end of the data that validates", 0, 0.9);
+}
+
+void add_group(CLI::App& app, GroupOptions& o) {
+  app.add_option("--ranks", o.comm.ranks, "thread ranks in this process; under mpirun or srun the world decides")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--threads", o.comm.device.threads, "per rank; without it the processors are dealt to the ranks")
+      ->check(CLI::Range(1, 1024));
+  add_parsed(
+      app, "--device-memory", o.device_memory,
+      [](const std::string& text) { return parse_bytes("--device-memory", text); },
+      "capacity of each rank's device, such as 512MiB", "unlimited")
+      ->type_name("BYTES");
+}
+
+void add_communication(CLI::App& app, GroupOptions& o) {
+  add_parsed(
+      app, "--reduction", o.algorithm,
+      [](const std::string& text) { return std::string(dist::name_of(dist::parse_algorithm(text))); },
+      "how gradients are summed: ordered, ring or native", o.algorithm);
+  add_number(app, "--comm-timeout", o.comm.timeout, "seconds that a call waits for other ranks", 1e-3);
+  const auto rate = [](const std::string& text) { return static_cast<double>(parse_bytes("--link-bandwidth", text)); };
+  add_parsed(app, "--link-bandwidth", o.comm.link_bandwidth, rate, "bytes a second of an emulated link between threads",
+             "none")
+      ->type_name("BYTES");
+  add_number(app, "--link-latency", o.comm.link_latency, "seconds per message on that link", 0);
+}
+
+void add_engine(CLI::App& app, dist::Options& o) {
+  add_parsed(app, "--engine", o.engine, dist::parse_engine, "none, dp, ddp, zero1, zero2 or zero3",
+             dist::name_of(o.engine));
+  add_parsed(app, "--accumulation", o.accumulation, dist::parse_accumulation,
+             "order of micro-steps and ranks: auto, local_first, ranks_first", "auto");
+  add_parsed(app, "--partition", o.partition, dist::parse_partition, "how zero engines shard: bucket or contiguous",
+             dist::name_of(o.partition));
+  add_parsed(
+      app, "--bucket-bytes", o.bucket_bytes,
+      [](const std::string& text) { return static_cast<int64_t>(parse_bytes("--bucket-bytes", text)); },
+      "size at which a bucket of gradients closes", "25MiB")
+      ->type_name("BYTES");
+  add_switch(app, "--overlap", o.overlap, "communicate while computing");
+}
+
+void add_optimizer(CLI::App& app, dist::Options& o, ScheduleOptions& schedule) {
+  app.add_option("--optimizer", o.optimizer.type, "adamw, adam, sgd or lion")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"adamw", "adam", "sgd", "lion"}));
+  app.add_option("--schedule", schedule.shape, "of the learning rate, after the warm-up")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cosine", "linear", "constant", "wsd"}));
+  add_number(app, "--lr", schedule.lr, "largest learning rate", 0);
+  add_number(app, "--min-lr", schedule.min_lr, "last learning rate", 0);
+  add_count(app, "--warmup", schedule.warmup, "steps in which it rises from 0", 0);
+  add_number(app, "--beta1", o.optimizer.beta1, "of adamw, adam, lion", 0, 0.9999999);
+  add_number(app, "--beta2", o.optimizer.beta2, "of adamw, adam, lion", 0, 0.9999999);
+  add_number(app, "--weight-decay", o.optimizer.weight_decay, "of matrices; norms and biases never decay", 0);
+  add_number(app, "--clip", o.clip, "largest global gradient norm; 0: any", 0);
+}
+
+void add_run(CLI::App& app, TrainOptions& o) {
+  add_count(app, "--micro-batch", o.micro_batch, "sequences in one forward pass of a rank");
+  add_count(app, "--global-batch", o.global_batch, "sequences in a step of all ranks; 0: micro-batch times ranks", 0);
+  add_count(app, "--steps", o.steps, "optimizer steps");
+  app.add_option("--seed", o.seed, "of initial values, order of the data and dropout")->capture_default_str();
+  app.add_option("--out", o.out, "folder for checkpoints and metrics.jsonl");
+  app.add_option("--resume", o.resume, "go on from the newest checkpoint of --out, or of the folder given")
+      ->expected(0, 1)
+      ->type_name("[DIR]");
+  app.add_option("--accept-change", o.accept_change, "let a resume differ in world, isa, library (comma-separated)");
+  add_count(app, "--save-every", o.save_every, "steps between checkpoints; 0: at the end only", 0);
+  add_count(app, "--eval-every", o.eval_every, "steps between validations; 0: at the end only", 0);
+  add_count(app, "--eval-batches", o.eval_batches, "batches of a validation; 0: the whole split", 0);
+  app.add_option("--trace", o.trace, "file for a Chrome trace (opens in Perfetto)");
+  app.add_option("--receipt", o.receipt, "file for the receipt (JSON)");
+}
+
+}  // namespace
+
+uint64_t parse_bytes(const std::string& option, const std::string& text) {
+  double number = 0;
+  size_t used = 0;
+  try {
+    number = std::stod(text, &used);
+  } catch (const std::exception&) { used = 0; }
+  static const std::map<std::string, double> units = {
+      {"", 1},         {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+      {"TiB", 0x1p40}, {"kB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+  const auto unit = units.find(text.substr(used));
+  const double bytes = unit == units.end() ? -1 : number * unit->second;
+  check(used > 0 && bytes >= 1 && bytes < 0x1p62, "{}: \"{}\" isn't a size such as 512MiB, 2GB or 1048576", option,
+        text);
+  return static_cast<uint64_t>(bytes);
+}
+
+void add_train_options(CLI::App& app, TrainOptions& o, const std::string& sizes) {
+  add_training_size(app, o.size, sizes);
+  add_data(app, o.data);
+  add_run(app, o);
+  add_optimizer(app, o.engine, o.schedule);
+  add_engine(app, o.engine);
+  add_group(app, o.group);
+  add_communication(app, o.group);
+}
+
+void add_eval_options(CLI::App& app, EvalOptions& o) {
+  app.add_option("--from", o.from, "folder of a training run")->required();
+  add_data(app, o.data);
+  add_count(app, "--micro-batch", o.batch, "sequences in one forward pass");
+  add_count(app, "--eval-batches", o.batches, "batches; 0: the whole validation split", 0);
+  add_group(app, o.group);
+}
+
+void add_generate_options(CLI::App& app, GenerateOptions& o) {
+  app.add_option("--from", o.from, "folder of a training run")->required();
+  app.add_option("--prompt", o.prompt, "text to go on from");
+  add_count(app, "--tokens", o.tokens, "tokens to write");
+  add_number(app, "--temperature", o.temperature, "0: always the likeliest token", 0);
+  add_count(app, "--top-k", o.top_k, "choose among the likeliest k; 0: all", 0);
+  app.add_option("--seed", o.seed, "of the choices")->capture_default_str();
+  add_group(app, o.group);
+}
+
+void add_bench_options(CLI::App& app, BenchOptions& o, const std::string& sizes) {
+  add_training_size(app, o.size, sizes);
+  add_count(app, "--micro-batch", o.micro_batch, "sequences in a step");
+  add_count(app, "--steps", o.steps, "steps");
+  add_group(app, o.group);
+  app.add_option("--trace", o.trace, "file for a Chrome trace (opens in Perfetto)");
+  app.add_option("--receipt", o.receipt, "file for the receipt (JSON)");
+}
+
+}  // namespace sg::models

@@ -1,0 +1,34 @@
+#include "nn/micro_step.h"
+
+#include "core/error.h"
+#include "nn/init.h"
+
+namespace sg::nn {
+namespace {
+
+thread_local MicroStep* current = nullptr;
+
+}  // namespace
+
+MicroStepScope::MicroStepScope(uint64_t seed, uint64_t step, uint64_t first_sample)
+    : own_{.seed = seed, .step = step, .first_sample = first_sample, .calls = {}}, previous_(current) {
+  current = &own_;
+}
+MicroStepScope::~MicroStepScope() { current = previous_; }
+
+MicroStep* current_micro_step() { return current; }
+
+RandomKey next_key(std::string_view path) {
+  check(
+      current != nullptr,
+      "dropout: {} runs in training mode outside of a micro-step; open an nn::MicroStepScope(seed, step, first sample) "
+      "around the forward pass, or call eval() on the model",
+      path);
+  const uint64_t hash = hash_path(path);
+  return {.seed = current->seed,
+          .op = hash + current->calls[hash]++,
+          .step = current->step,
+          .first_sample = current->first_sample};
+}
+
+}  // namespace sg::nn

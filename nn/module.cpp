@@ -1,0 +1,148 @@
+#include "nn/module.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/ops.h"
+
+namespace sg::nn {
+namespace {
+
+// Appends what isn't in `seen` yet: a tied parameter counts where it comes first.
+void append_new(std::vector<Variable>& out, std::set<const void*>& seen, const std::vector<Variable>& parameters) {
+  for (const Variable& p : parameters)
+    if (seen.insert(p.id()).second) out.push_back(p);
+}
+
+}  // namespace
+
+void Module::check_name(const std::string& name) const {
+  check(!name.empty() && name.find('.') == std::string::npos, "module: \"{}\" isn't a name: one word without dots",
+        name);
+  const auto taken = [&](const auto& entries, auto name_of_entry) {
+    return std::any_of(entries.begin(), entries.end(), [&](const auto& e) { return name_of_entry(e) == name; });
+  };
+  check(!taken(parameters_, [](const Parameter& p) { return p.name; }) &&
+            !taken(buffers_, [](const auto& b) { return b.first; }) &&
+            !taken(children_, [](const Child& c) { return c.name; }),
+        "module: {} is registered twice", join(name));
+}
+
+Variable Module::add_parameter(const std::string& name, const Shape& shape, Initialiser initialiser) {
+  check_name(name);
+  CategoryScope scope(Category::parameters);
+  Variable parameter(empty(shape), true, join(name));
+  parameter.tensor().storage()->set_name(join(name));
+  parameters_.push_back({name, parameter, std::move(initialiser)});
+  return parameter;
+}
+
+void Module::tie_parameter(const std::string& name, const Variable& parameter) {
+  check_name(name);
+  parameters_.push_back({name, parameter, {}});
+}
+
+Tensor Module::add_buffer(const std::string& name, Tensor buffer) {
+  check_name(name);
+  buffers_.emplace_back(name, buffer);
+  return buffer;
+}
+
+void Module::add(const std::string& name, Module& child) { add_child(name, child, false); }
+void Module::add_unit(const std::string& name, Module& child) { add_child(name, child, true); }
+
+void Module::add_child(const std::string& name, Module& child, bool unit) {
+  check_name(name);
+  child.set_path(join(name));
+  children_.push_back({name, &child, unit});
+}
+
+void Module::set_path(const std::string& path) {
+  path_ = path;
+  for (Parameter& p : parameters_) {
+    if (!p.initialiser) continue;  // tied: named by its owner
+    p.variable.set_name(join(p.name));
+    p.variable.tensor().storage()->set_name(join(p.name));
+  }
+  for (Child& c : children_) c.module->set_path(join(c.name));
+}
+
+void Module::visit(const std::function<void(const Module&)>& visitor) const {
+  visitor(*this);
+  for (const Child& c : children_) c.module->visit(visitor);
+}
+
+std::vector<Variable> Module::parameters() const {
+  std::vector<Variable> all, unique;
+  visit([&](const Module& m) {
+    for (const Parameter& p : m.parameters_) all.push_back(p.variable);
+  });
+  std::set<const void*> seen;
+  append_new(unique, seen, all);
+  return unique;
+}
+
+int64_t Module::parameter_count() const {
+  int64_t count = 0;
+  for (const Variable& p : parameters()) count += p.numel();
+  return count;
+}
+
+void Module::initialise(uint64_t seed) {
+  visit([&](const Module& m) {
+    for (const Parameter& p : m.parameters_)
+      if (p.initialiser) p.initialiser(p.variable.tensor(), {.seed = seed, .op = hash_path(p.variable.name())});
+  });
+}
+
+StateDict Module::state() const {
+  StateDict state;
+  visit([&](const Module& m) {
+    for (const Parameter& p : m.parameters_)
+      if (p.initialiser) state.emplace(m.join(p.name), p.variable.tensor());
+    for (const auto& [name, buffer] : m.buffers_) state.emplace(m.join(name), buffer);
+  });
+  return state;
+}
+
+void Module::load_state(const StateDict& values) {
+  const StateDict own = state();
+  for (const auto& [name, tensor] : own) {
+    const auto found = values.find(name);
+    check(ErrorKind::bad_input, found != values.end(), "load_state: {} {} is missing", name, tensor.shape());
+    check(ErrorKind::bad_input, found->second.shape() == tensor.shape(),
+          "load_state: {} is {} here and {} in the state", name, tensor.shape(), found->second.shape());
+  }
+  for (const auto& [name, tensor] : values)
+    check(ErrorKind::bad_input, own.contains(name), "load_state: {} {} isn't part of this model", name, tensor.shape());
+  for (const auto& [name, tensor] : own) copy_(tensor, values.at(name));
+}
+
+void Module::collect_units(std::vector<Unit>& units) const {
+  for (const Child& c : children_) {
+    if (c.unit) units.push_back({c.module->path_, c.module->parameters(), c.module->hooks_});
+    c.module->collect_units(units);
+  }
+}
+
+std::vector<Unit> Module::units() const {
+  std::vector<Unit> units;
+  collect_units(units);
+  if (units.empty()) units.push_back({path_.empty() ? "model" : path_, parameters(), hooks_});
+  std::set<const void*> seen;
+  for (Unit& unit : units) {
+    std::vector<Variable> own;
+    append_new(own, seen, unit.parameters);
+    unit.parameters = std::move(own);
+  }
+  for (const Variable& p : parameters())
+    check(seen.contains(p.id()), "module: {} lies outside of every unit; register its module with add_unit", p.name());
+  return units;
+}
+
+void Module::train(bool on) {
+  training_ = on;
+  for (const Child& c : children_) c.module->train(on);
+}
+
+}  // namespace sg::nn
