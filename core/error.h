@@ -1,7 +1,7 @@
 // Errors: what the user can mend (Error, with the exit code a program ends with) and broken invariants (Bug).
 // A message is: operation, rule, actual values, remedy if it isn't obvious.
 #pragma once
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <stdexcept>

@@ -84,10 +84,10 @@ void embedding_backward_(const Tensor& d_table, const Tensor& ids, const Tensor&
 // ---- attention (ops_attention.cpp): q (b,h,t,d), k, v (b,hk,s,d), last dimension dense
 struct AttentionParameters {
   bool causal = false;
-  float scale = 0;  // 0: 1/sqrt(d)
-  Tensor mask;      // broadcasts to (b,h,t,s): boolean (true = visible) or f32 (added)
+  float scale = 0;   // 0: 1/sqrt(d)
+  Tensor mask = {};  // broadcasts to (b,h,t,s): boolean (true = visible) or f32 (added)
   float dropout = 0;
-  RandomKey random;
+  RandomKey random = {};
 };
 struct Attended {
   Tensor out, lse;  // out is (b,h,t,d) seen through a dense (b,t,h,d), so that merging heads is a view; lse (b,h,t)

@@ -44,9 +44,9 @@ struct Options {
   int micro_steps = 1;  // k: forward and backward passes per optimizer step
   Accumulation accumulation = Accumulation::automatic;
   double clip = 0;  // global gradient norm; 0: off
-  OptimizerOptions optimizer;
+  OptimizerOptions optimizer = {};
   DType precision = DType::f32;  // of parameters, activations and gradients
-  LossScaleOptions loss_scale;
+  LossScaleOptions loss_scale = {};
   OnNonFinite on_nonfinite = OnNonFinite::stop;
 
   // ---- how, not what
