@@ -18,6 +18,16 @@ template <class T>
 void matmul(const View& a, const View& b, const View& out, const MatmulOptions&, Workspace, StreamHandle);
 size_t matmul_workspace(const View& a, const View& b, const View& out, int threads);
 
+// attention.cpp, attention_backward.cpp
+template <class T>
+void attention(const View& q, const View& k, const View& v, const View& out, const View& lse, const AttentionOptions&,
+               Workspace, StreamHandle);
+template <class T>
+void attention_backward(const View& q, const View& k, const View& v, const View& out, const View& lse,
+                        const View& d_out, const View& dq, const View& dk, const View& dv, const AttentionOptions&,
+                        Workspace, StreamHandle);
+size_t attention_workspace(const View& q, const View& k, bool backward, int threads);
+
 // Instantiates a kernel template for all float types.
 #define SG_FOR_FLOATS(kernel, ...)           \
   template void kernel<float>(__VA_ARGS__);  \

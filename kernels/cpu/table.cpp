@@ -24,6 +24,9 @@ const KernelTable table = {
     .pointwise = SG_ALL(pointwise),
     .matmul = SG_FLOATS(matmul),
     .matmul_workspace = matmul_workspace,
+    .attention = SG_FLOATS(attention),
+    .attention_backward = SG_FLOATS(attention_backward),
+    .attention_workspace = attention_workspace,
 };
 
 }  // namespace sg::kernels::SG_ISA
