@@ -48,9 +48,7 @@ class Variable {
   // change stays what it was.
   void set_tensor(Tensor value);
 
-  // ---- a leaf's gradient
-  // ------------------------------------------------------------------------------------------------ Undefined until a
-  // backward pass reached the leaf. Each pass adds to what is there.
+  // ---- a leaf's gradient: undefined until a backward pass reached the leaf; each pass adds to what is there
   const Tensor& grad() const;
   void set_grad(Tensor gradient);
   void zero_grad() { set_grad({}); }  // drops it: the next pass writes a fresh one
