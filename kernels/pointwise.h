@@ -54,6 +54,10 @@ constexpr bool supports(PointwiseOp op, DType t) {
 }
 // Comparisons give booleans, whatever they compare.
 constexpr bool gives_boolean(PointwiseOp op) { return op == PointwiseOp::less || op == PointwiseOp::equal; }
+// The functor's second argument is the call's scalar.
+constexpr bool has_scalar(PointwiseOp op) {
+  return op == PointwiseOp::add_scalar || op == PointwiseOp::mul_scalar || op == PointwiseOp::pow_scalar;
+}
 
 namespace element {
 

@@ -51,8 +51,6 @@ struct Kernel {
   using First = std::conditional_t<op == PointwiseOp::where, bool, T>;
   using Out = std::conditional_t<gives_boolean(op), bool, T>;
   static constexpr int inputs = inputs_of(op);
-  static constexpr bool has_scalar =
-      op == PointwiseOp::add_scalar || op == PointwiseOp::mul_scalar || op == PointwiseOp::pow_scalar;
 
   const View* in;
   const View& out;
@@ -67,7 +65,7 @@ struct Kernel {
     const T* c = inputs > 2 ? in[2].as<T>() + offsets[3] : nullptr;
     for_lanes<V>(n, [&](int64_t i, auto part) {
       const auto x = fetch<V>(a, strides[1], i, part);
-      if constexpr (has_scalar) {
+      if constexpr (has_scalar(op)) {
         put(y, strides[0], i, f(x, scalar), part);
       } else if constexpr (inputs == 1) {
         put(y, strides[0], i, f(x), part);

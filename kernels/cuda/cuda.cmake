@@ -29,6 +29,9 @@ endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80 90)
 endif()
+if(NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)  # a compiler cache serves nvcc as well
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+endif()
 enable_language(CUDA)
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know nvcc's C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
@@ -40,6 +43,7 @@ set_target_properties(sg_kernels PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARC
 # As on the CPU, FMAs are written, never contracted. relaxed-constexpr: std::bit_cast in device code.
 target_compile_options(sg_kernels PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra>)
+set_source_files_properties(${cuda_sources} PROPERTIES COMPILE_DEFINITIONS SG_ISA=cuda)  # the namespace in walk.h
 set_source_files_properties(cuda/cublaslt.cpp PROPERTIES COMPILE_DEFINITIONS SG_CUBLASLT_LIBRARY="${CUDA_cublasLt_LIBRARY}")
 target_include_directories(sg_kernels SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(sg_kernels PRIVATE CUDA::cudart_static)

@@ -4,6 +4,10 @@
 
 namespace sg::kernels::cuda {
 
+// every dtype
+template <class T>
+void pointwise(PointwiseOp, const View* inputs, const View& out, double scalar, StreamHandle);
+
 // f32, f64, f16, bf16
 template <class T>
 void layernorm(const View& x, const View& residual, const View& gain, const View& bias, float eps, const View& sum,

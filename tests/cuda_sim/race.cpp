@@ -1,0 +1,236 @@
+#include "tests/cuda_sim/race.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/cuda_sim/executor.h"
+#include "tests/cuda_sim/faults.h"
+
+namespace simt {
+
+#if defined(SIMT_CHECKS_ACCESSES)
+bool checks_accesses() { return true; }
+#else
+bool checks_accesses() { return false; }
+#endif
+
+namespace race {
+namespace {
+
+enum class Kind : uint8_t { plain, atomic, lanes, warps };  // lanes, warps: several readers, of one warp or of more
+
+// Who touched a byte, and when: the numbers of the block's and the warp's last barrier.
+struct Access {
+  uint32_t kernel, block;
+  uint16_t thread;
+  Kind kind;
+  uint16_t barrier, warp_barrier;
+};
+
+// One per byte of device and shared memory. `write.kernel` is none where no allocation lies, so that fresh and freed
+// pages of zeros need no upkeep.
+struct Cell {
+  Access write, read;
+};
+constexpr uint32_t none = 0, unwritten = ~0u, host = ~0u - 1;
+
+char* begin = nullptr;
+char* end = nullptr;
+Cell* cells = nullptr;
+
+uint32_t kernel = 1;
+uint16_t barrier_now = 0;
+uint16_t warp_barriers[32] = {};
+std::vector<int> published;  // per block: its barrier number at its last fence, -1 before
+bool acquired = false;       // the running block has met another by an atomic
+std::set<void*> reported;    // instructions, once per kernel
+
+Cell* cell_of(const void* p) { return cells + (static_cast<const char*>(p) - begin); }
+
+void set_state(const void* memory, size_t bytes, uint32_t state) {
+  Cell* cell = cell_of(memory);
+  for (size_t i = 0; i < bytes; ++i) {
+    cell[i] = Cell{};
+    cell[i].write.kernel = state;
+  }
+}
+
+std::string who(uint32_t block, uint32_t thread) {
+  return "block " + std::to_string(block) + ", thread " + std::to_string(thread);
+}
+
+void report(const char* what, const Access* other, void* instruction) {
+  if (!reported.insert(instruction).second) return;
+  std::string line =
+      std::string(what) + " in " + source_line(instruction) + " by " + who(block_number, current->linear);
+  if (other) line += ", against " + who(other->block, other->thread);
+  report_fault(line);
+}
+
+// Whether what `earlier` did is known to have happened before the running thread's present access.
+bool ordered(const Access& earlier, bool atomic) {
+  if (earlier.kernel != kernel) return true;
+  if (atomic && earlier.kind == Kind::atomic) return true;
+  if (earlier.block != block_number)
+    return acquired && earlier.block < published.size() && earlier.barrier <= published[earlier.block];
+  if (earlier.barrier != barrier_now) return true;
+  if (earlier.kind == Kind::warps) return false;
+  const uint32_t warp = current->linear / 32;
+  if (earlier.thread / 32u == warp && earlier.warp_barrier != warp_barriers[warp]) return true;
+  return earlier.kind != Kind::lanes && earlier.thread == current->linear;
+}
+
+void remember_read(Access& last, const Access& mine) {
+  const bool same_moment = last.kernel == mine.kernel && last.block == mine.block && last.barrier == mine.barrier;
+  if (!same_moment || last.thread == mine.thread) {
+    if (!same_moment || last.kind < Kind::lanes) last = mine;
+    return;
+  }
+  const bool one_warp = last.thread / 32 == mine.thread / 32 && last.kind != Kind::warps;
+  last = mine;
+  last.kind = one_warp ? Kind::lanes : Kind::warps;
+}
+
+enum class Does { reads, writes };
+
+void access(void* p, size_t bytes, Does does, bool atomic, void* instruction) {
+  if (!current || static_cast<char*>(p) < begin || static_cast<char*>(p) >= end) return;
+  const bool writes = does == Does::writes;
+  const Access mine{kernel,
+                    block_number,
+                    static_cast<uint16_t>(current->linear),
+                    atomic ? Kind::atomic : Kind::plain,
+                    barrier_now,
+                    warp_barriers[current->linear / 32]};
+  Cell* cell = cell_of(p);
+  for (size_t i = 0; i < bytes; ++i) {
+    Cell& c = cell[i];
+    if (c.write.kernel == none) return report("access outside any allocation", nullptr, instruction);
+    if (c.write.kernel == unwritten && (!writes || atomic))
+      report("read of memory never written", nullptr, instruction);
+    if (!ordered(c.write, atomic))
+      report(writes ? "race of two writes" : "race of a read with a write", &c.write, instruction);
+    if (writes) {
+      if (!ordered(c.read, atomic)) report("race of a write with a read", &c.read, instruction);
+      c.write = mine;
+    } else {
+      remember_read(c.read, mine);
+    }
+  }
+}
+
+}  // namespace
+
+void watch(char* memory, size_t bytes) {
+  begin = memory;
+  end = memory + bytes;
+  void* shadow =
+      mmap(nullptr, bytes * sizeof(Cell), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (shadow == MAP_FAILED) std::abort();
+  cells = static_cast<Cell*>(shadow);
+}
+
+void allocated(void* memory, size_t bytes) {
+  if (checks_accesses()) set_state(memory, bytes, unwritten);
+}
+void written(const void* memory, size_t bytes) {
+  if (checks_accesses()) set_state(memory, bytes, host);
+}
+void freed(void* memory, size_t bytes) {
+  if (checks_accesses()) set_state(memory, bytes, none);
+}
+
+void kernel_begins() {
+  ++kernel;
+  published.clear();
+  reported.clear();
+}
+void block_begins() {
+  barrier_now = 0;
+  acquired = false;
+  std::memset(warp_barriers, 0, sizeof warp_barriers);
+}
+void block_barrier() { ++barrier_now; }
+void warp_barrier(uint32_t warp) { ++warp_barriers[warp]; }
+void fence() {
+  if (!current) return;
+  if (published.size() <= block_number) published.resize(block_number + 1, -1);
+  published[block_number] = barrier_now;
+}
+
+}  // namespace race
+}  // namespace simt
+
+// ---- what -fsanitize=thread calls -------------------------------------------------------------------------------
+
+using simt::race::access;
+using simt::race::Does;
+#define SIMT_HERE __builtin_return_address(0)
+
+#define SIMT_PLAIN(size)                                                                          \
+  void __tsan_read##size(void* p) { access(p, size, Does::reads, false, SIMT_HERE); }             \
+  void __tsan_write##size(void* p) { access(p, size, Does::writes, false, SIMT_HERE); }           \
+  void __tsan_unaligned_read##size(void* p) { access(p, size, Does::reads, false, SIMT_HERE); }   \
+  void __tsan_unaligned_write##size(void* p) { access(p, size, Does::writes, false, SIMT_HERE); } \
+  void __tsan_volatile_read##size(void* p) { access(p, size, Does::reads, true, SIMT_HERE); }     \
+  void __tsan_volatile_write##size(void* p) { access(p, size, Does::writes, true, SIMT_HERE); }   \
+  void __tsan_read_write##size(void* p) {                                                         \
+    access(p, size, Does::reads, false, SIMT_HERE);                                               \
+    access(p, size, Does::writes, false, SIMT_HERE);                                              \
+  }
+
+#define SIMT_ATOMIC(bits, T)                                                                                       \
+  T __tsan_atomic##bits##_load(const volatile T* p, int) {                                                         \
+    access(const_cast<T*>(p), sizeof(T), Does::reads, true, SIMT_HERE);                                            \
+    return *p;                                                                                                     \
+  }                                                                                                                \
+  void __tsan_atomic##bits##_store(volatile T* p, T value, int) {                                                  \
+    access(const_cast<T*>(p), sizeof(T), Does::writes, true, SIMT_HERE);                                           \
+    *p = value;                                                                                                    \
+  }                                                                                                                \
+  T __tsan_atomic##bits##_exchange(volatile T* p, T value, int) {                                                  \
+    access(const_cast<T*>(p), sizeof(T), Does::writes, true, SIMT_HERE);                                           \
+    simt::race::acquired = true;                                                                                   \
+    return std::exchange(*const_cast<T*>(p), value);                                                               \
+  }                                                                                                                \
+  T __tsan_atomic##bits##_fetch_add(volatile T* p, T value, int) {                                                 \
+    access(const_cast<T*>(p), sizeof(T), Does::writes, true, SIMT_HERE);                                           \
+    simt::race::acquired = true;                                                                                   \
+    return std::exchange(*const_cast<T*>(p), static_cast<T>(*p + value));                                          \
+  }                                                                                                                \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* expected, T value, int, int) {               \
+    access(const_cast<T*>(p), sizeof(T), Does::writes, true, SIMT_HERE);                                           \
+    simt::race::acquired = true;                                                                                   \
+    if (*p != *expected) return *expected = *p, 0;                                                                 \
+    return *p = value, 1;                                                                                          \
+  }                                                                                                                \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* p, T* expected, T value, int success, int failure) { \
+    return __tsan_atomic##bits##_compare_exchange_strong(p, expected, value, success, failure);                    \
+  }
+
+extern "C" {
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_read(void**) {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_read_range(void* p, size_t bytes) { access(p, bytes, Does::reads, false, SIMT_HERE); }
+void __tsan_write_range(void* p, size_t bytes) { access(p, bytes, Does::writes, false, SIMT_HERE); }
+void __tsan_atomic_thread_fence(int) { simt::race::fence(); }
+SIMT_PLAIN(1)
+SIMT_PLAIN(2)
+SIMT_PLAIN(4)
+SIMT_PLAIN(8)
+SIMT_PLAIN(16)
+// One kernel runs at a time, on one host thread, and its fibers switch only at barriers: plain code is atomic enough.
+SIMT_ATOMIC(8, unsigned char)
+SIMT_ATOMIC(16, unsigned short)
+SIMT_ATOMIC(32, unsigned int)
+SIMT_ATOMIC(64, unsigned long)
+}
