@@ -85,7 +85,7 @@ template <class Function, class... Inputs>
 Variable apply(const char* op, Function function, const Inputs&... inputs);
 
 struct BackwardOptions {
-  Tensor seed{};              // ∂/∂root; 1 where undefined, for a root of one element only
+  Tensor seed = {};           // ∂/∂root; 1 where undefined, for a root of one element only
   bool retain_graph = false;  // else every op is dropped as soon as it has run
 };
 // Adds ∂root/∂leaf to every leaf that root was computed from, ops in the reverse of the order in which they were
