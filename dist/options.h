@@ -4,6 +4,8 @@
 #include <string>
 
 #include "kernels/dtype.h"
+#include "optim/loss_scaler.h"
+#include "optim/optimizer.h"
 
 namespace sg::dist {
 
@@ -20,21 +22,8 @@ EngineKind parse_engine(const std::string& text);
 Accumulation parse_accumulation(const std::string& text);
 PartitionKind parse_partition(const std::string& text);
 
-struct OptimizerOptions {
-  std::string type = "adamw";  // adamw, adam, sgd, lion
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0.1;  // of parameters with at least two dimensions; norms and biases never decay
-  double momentum = 0.9;      // sgd
-  bool nesterov = false;      // sgd
-};
-
-// config.md "Dynamic loss scale"; read only where parameters are f16.
-struct LossScaleOptions {
-  double fixed = 0;  // 0: dynamic
-  int initial_power = 16, window = 1000, hysteresis = 2;
-  bool consecutive_hysteresis = false;
-  double minimum = 1;
-};
+using optim::LossScaleOptions;  // config.md "Dynamic loss scale"; read only where parameters are f16
+using optim::OptimizerOptions;
 
 struct Options {
   EngineKind engine = EngineKind::ddp;
