@@ -1,5 +1,7 @@
 // The devices of this process and what belongs to each: a pool, a kernel table, worker threads.
 #pragma once
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <string>
 

@@ -1,5 +1,7 @@
 // Shapes and strides: up to max_rank numbers, without allocation.
 #pragma once
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>

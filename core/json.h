@@ -1,0 +1,20 @@
+// Strict reading of JSON that somebody else may have written. (Internal: users of the library needn't have
+// nlohmann-json.)
+#pragma once
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace sg {
+
+struct JsonLimits {
+  size_t depth = 64;         // of nested objects and arrays
+  size_t values = 1u << 24;  // of all kinds together
+};
+
+// Error bad_input, naming `source` and the key path, for anything but one JSON value in UTF-8: bad syntax, text behind
+// it, a byte-order mark, a NUL byte, a key twice in an object, a number beyond f64 (1e400), too deep, too many values.
+nlohmann::json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
+
+}  // namespace sg
