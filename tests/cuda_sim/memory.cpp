@@ -233,6 +233,8 @@ cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t strea
   });
 }
 
+cudaError_t cudaMemset(void* p, int value, size_t bytes) { return cudaMemsetAsync(p, value, bytes, nullptr); }
+
 // Pageable memory is read before the call returns, and written before it returns; pinned memory when the copy's turn in
 // the stream comes, so that a buffer used again too early gives a wrong result.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {

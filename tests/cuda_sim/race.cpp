@@ -23,13 +23,14 @@ bool checks_accesses() { return false; }
 namespace race {
 namespace {
 
-enum class Kind : uint8_t { plain, atomic, lanes, warps };  // lanes, warps: several readers, of one warp or of more
+enum class By : uint8_t { thread, warp, block };  // several threads of a warp or block may have read
 
 // Who touched a byte, and when: the numbers of the block's and the warp's last barrier.
 struct Access {
   uint32_t kernel, block;
-  uint16_t thread;
-  Kind kind;
+  uint16_t thread;  // the last of them
+  By by;
+  bool atomic;
   uint16_t barrier, warp_barrier;
 };
 
@@ -76,25 +77,26 @@ void report(const char* what, const Access* other, void* instruction) {
 // Whether what `earlier` did is known to have happened before the running thread's present access.
 bool ordered(const Access& earlier, bool atomic) {
   if (earlier.kernel != kernel) return true;
-  if (atomic && earlier.kind == Kind::atomic) return true;
+  if (atomic && earlier.atomic) return true;
   if (earlier.block != block_number)
     return acquired && earlier.block < published.size() && earlier.barrier <= published[earlier.block];
   if (earlier.barrier != barrier_now) return true;
-  if (earlier.kind == Kind::warps) return false;
+  if (earlier.by == By::block) return false;
   const uint32_t warp = current->linear / 32;
   if (earlier.thread / 32u == warp && earlier.warp_barrier != warp_barriers[warp]) return true;
-  return earlier.kind != Kind::lanes && earlier.thread == current->linear;
+  return earlier.by == By::thread && earlier.thread == current->linear;
 }
 
 void remember_read(Access& last, const Access& mine) {
-  const bool same_moment = last.kernel == mine.kernel && last.block == mine.block && last.barrier == mine.barrier;
-  if (!same_moment || last.thread == mine.thread) {
-    if (!same_moment || last.kind < Kind::lanes) last = mine;
-    return;
-  }
-  const bool one_warp = last.thread / 32 == mine.thread / 32 && last.kind != Kind::warps;
+  const Access before = last;
   last = mine;
-  last.kind = one_warp ? Kind::lanes : Kind::warps;
+  const bool same_warp = before.thread / 32 == mine.thread / 32;
+  if (before.kernel != mine.kernel || before.block != mine.block || before.barrier != mine.barrier) return;
+  // What comes after a warp barrier stands for what came before it in that warp.
+  if (before.by != By::block && same_warp && before.warp_barrier != mine.warp_barrier) return;
+  last.atomic = before.atomic && mine.atomic;
+  if (before.by == By::thread && before.thread == mine.thread) return;
+  last.by = same_warp && before.by != By::block ? By::warp : By::block;
 }
 
 enum class Does { reads, writes };
@@ -102,12 +104,8 @@ enum class Does { reads, writes };
 void access(void* p, size_t bytes, Does does, bool atomic, void* instruction) {
   if (!current || static_cast<char*>(p) < begin || static_cast<char*>(p) >= end) return;
   const bool writes = does == Does::writes;
-  const Access mine{kernel,
-                    block_number,
-                    static_cast<uint16_t>(current->linear),
-                    atomic ? Kind::atomic : Kind::plain,
-                    barrier_now,
-                    warp_barriers[current->linear / 32]};
+  const auto thread = static_cast<uint16_t>(current->linear);
+  const Access mine{kernel, block_number, thread, By::thread, atomic, barrier_now, warp_barriers[thread / 32]};
   Cell* cell = cell_of(p);
   for (size_t i = 0; i < bytes; ++i) {
     Cell& c = cell[i];
@@ -222,7 +220,6 @@ void __tsan_vptr_read(void**) {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_read_range(void* p, size_t bytes) { access(p, bytes, Does::reads, false, SIMT_HERE); }
 void __tsan_write_range(void* p, size_t bytes) { access(p, bytes, Does::writes, false, SIMT_HERE); }
-void __tsan_atomic_thread_fence(int) { simt::race::fence(); }
 SIMT_PLAIN(1)
 SIMT_PLAIN(2)
 SIMT_PLAIN(4)

@@ -13,6 +13,7 @@
 
 #include "tests/cuda_sim/executor.h"
 #include "tests/cuda_sim/memory.h"
+#include "tests/cuda_sim/race.h"
 
 #undef __global__
 #undef __device__
@@ -149,7 +150,7 @@ template <class T>
 T atomicMax(T* p, std::type_identity_t<T> value) {
   return simt::atomic_update(p, [value](T old) { return old < value ? value : old; });
 }
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence() { simt::race::fence(); }
 template <class T>
 T __ldg(const T* p) {
   return *p;

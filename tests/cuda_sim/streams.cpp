@@ -136,6 +136,7 @@ void reset(const Options& options) {
   r.events.clear();
   r.streams.clear();
   for (int d = 0; d < options.devices; ++d) r.streams.push_back(std::make_unique<CUstream_st>(CUstream_st{d, {}}));
+  take_faults();
   reset_memory(options.capacity, options.devices);
   set_executor_options(options);
   selected_device = 0;
