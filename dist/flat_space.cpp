@@ -24,20 +24,19 @@ std::vector<int64_t> boundaries(const FlatSpace& space, int64_t begin, int64_t e
 
 }  // namespace
 
-FlatSpace::FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world) {
+FlatSpace::FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world, const std::vector<int>& unit_of) {
   for (size_t i = parameters.size(); i-- > 0;) {
     const Variable& p = parameters[i];
-    if (parameters_.empty()) dtype_ = p.dtype();
-    check(p.dtype() == dtype_, "engine: parameters of one dtype are needed: {} is {}, others {}", p.name(),
-          name_of(p.dtype()), name_of(dtype_));
+    if (parameters_.empty()) dtype_ = options.precision;
+    check(p.dtype() == DType::f32, "engine: {} is {}; models are made in f32 and the engine casts", p.name(), name_of(p.dtype()));
     parameters_.push_back({p, size_, p.numel(), static_cast<int>(i), p.rank() >= 2});
     size_ += p.numel();
   }
-  cut_buckets(options);
+  cut_buckets(options, unit_of);
   split(options, world);
 }
 
-void FlatSpace::cut_buckets(const Options& options) {
+void FlatSpace::cut_buckets(const Options& options, const std::vector<int>& unit_of) {
   const int64_t element = static_cast<int64_t>(size_of(dtype_));
   bucket_of_.assign(parameters_.size(), 0);
   Bucket open;
@@ -52,8 +51,10 @@ void FlatSpace::cut_buckets(const Options& options) {
     buckets_.push_back(open);
     open = {open.end, open.end, open.last, open.last, {}};
   };
+  const auto unit = [&](size_t i) { return unit_of[static_cast<size_t>(parameters_[i].registration)]; };
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (open.size() > 0 && open.size() + parameters_[i].size > limit()) close();
+    const bool next_unit = !unit_of.empty() && i > 0 && unit(i) != unit(i - 1);
+    if (next_unit || open.size() + parameters_[i].size > limit()) close();
     bucket_of_[i] = static_cast<int>(buckets_.size());
     open.end += parameters_[i].size;
     open.last = static_cast<int>(i) + 1;

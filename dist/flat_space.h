@@ -46,10 +46,11 @@ struct Slice {
 
 class FlatSpace {
  public:
-  // `parameters` in registration order, trainable ones only. Buckets close at the options' sizes; each message is split
+  // `parameters` in registration order, trainable ones only; unit_of, unless empty, is each one's unit, and then no bucket holds
+  // parameters of two units. Buckets close at the options' sizes; each message is split
   // over `world` ranks as the options' partition says: `bucket` gives every rank the same number of chunks of each
   // message but for the odd ones, dealt round-robin; `contiguous` gives each rank one run of the whole space.
-  FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world);
+  FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world, const std::vector<int>& unit_of = {});
 
   int64_t size() const { return size_; }  // elements
   DType dtype() const { return dtype_; }
@@ -64,7 +65,7 @@ class FlatSpace {
   const Placed& at(int64_t offset) const;
 
  private:
-  void cut_buckets(const Options& options);
+  void cut_buckets(const Options& options, const std::vector<int>& unit_of);
   void cut_messages(Bucket& bucket, int64_t limit);
   void split(const Options& options, int world);
 

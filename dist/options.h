@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "dist/comm.h"
 #include "kernels/dtype.h"
 #include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
@@ -33,9 +34,10 @@ struct Options {
   int micro_steps = 1;  // k: forward and backward passes per optimizer step
   Accumulation accumulation = Accumulation::automatic;
   double clip = 0;  // global gradient norm; 0: off
-  OptimizerOptions optimizer = {};
+  OptimizerOptions optimizer;
+  Algorithm reduction = Algorithm::ordered;
   DType precision = DType::f32;  // of parameters, activations and gradients
-  LossScaleOptions loss_scale = {};
+  LossScaleOptions loss_scale;
   OnNonFinite on_nonfinite = OnNonFinite::stop;
 
   // ---- how, not what

@@ -1,0 +1,340 @@
+#include "dist/bucket_engine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/backward.h"
+#include "autograd/expected_seed.h"
+#include "core/error.h"
+#include "core/ops.h"
+#include "dist/shard_memory.h"
+#include <nlohmann/json.hpp>
+
+namespace sg::dist {
+namespace {
+
+std::vector<Variable> variables_of(const std::vector<Unit>& units, bool trainable) {
+  std::vector<Variable> all;
+  for (const Unit& unit : units) {
+    for (const Variable& p : unit.parameters) {
+      const bool known = std::find(all.begin(), all.end(), p) != all.end();  // tied: once, where it comes first
+      if (p.requires_grad() == trainable && !known) all.push_back(p);
+    }
+  }
+  return all;
+}
+
+// The unit that each trainable parameter belongs to: the first that has it.
+std::vector<int> units_of(const std::vector<Unit>& units) {
+  std::vector<int> result;
+  std::vector<Variable> all = variables_of(units, true);
+  for (const Variable& p : all) {
+    const auto owner = std::find_if(units.begin(), units.end(), [&](const Unit& unit) {
+      return std::find(unit.parameters.begin(), unit.parameters.end(), p) != unit.parameters.end();
+    });
+    result.push_back(static_cast<int>(owner - units.begin()));
+  }
+  return result;
+}
+
+std::vector<std::vector<double>> roots_of(const std::vector<StepReport>& reports, int ranks) {
+  std::vector<std::vector<double>> roots;
+  for (int rank = 0; rank < ranks; ++rank) roots.push_back(reports[static_cast<size_t>(rank)].roots);
+  return roots;
+}
+
+}  // namespace
+
+BucketEngine::BucketEngine(std::vector<Unit> units, const Options& options, Comm& comm)
+    : units_(std::move(units)),
+      options_(options),
+      comm_(comm),
+      frozen_(variables_of(units_, false)),
+      space_(variables_of(units_, true), options, comm.size(), options.engine == EngineKind::zero3 ? units_of(units_) : std::vector<int>{}),
+      lr_(options.lr) {
+  check(options.micro_steps > 0, "engine: micro_steps must be positive: {}", options.micro_steps);
+  check(space_.size() > 0, "engine: the model has no trainable parameters");
+  if (options.precision == DType::f16) scaler_.emplace(options.loss_scale);
+}
+
+BucketEngine::~BucketEngine() {
+  for (size_t i = 0; i < hooks_.size(); ++i) {
+    Variable p = space_.parameters()[i].parameter;
+    p.remove_hook(hooks_[i]);
+    p.set_gradient_buffer({});
+  }
+  for (Unit& unit : units_) *unit.hooks = {};
+}
+
+void BucketEngine::start() {
+  const auto broadcast = [&](const Variable& p) { comm_.broadcast({"setup." + p.name(), Phase::setup}, p.tensor(), 0).wait(); };
+  for (const Placed& placed : space_.parameters()) broadcast(placed.parameter);
+  for (const Variable& p : frozen_) broadcast(p);
+  own_parts();
+  make_accumulators();
+  fill_masters();
+  place_parameters();
+  watch();
+}
+
+// Which parts this rank updates, where their parameters and optimizer state lie, and who gives what to the norm.
+void BucketEngine::own_parts() {
+  std::vector<std::vector<Slice>> held;
+  for (size_t b = 0; b < space_.buckets().size(); ++b) {
+    for (const Message& message : space_.buckets()[b].messages) {
+      const Shards shards = owners(message);
+      held.resize(static_cast<size_t>(shards.ranks()));
+      for (int rank = 0; rank < shards.ranks(); ++rank) {
+        const int64_t begin = message.begin + shards.offset(rank), end = begin + shards.count(rank);
+        for (const Slice& slice : space_.slices(begin, end)) held[static_cast<size_t>(rank)].push_back(slice);
+        const bool mine = rank == comm_.rank() || shards.ranks() == 1;
+        if (mine && begin < end) owned_.push_back({static_cast<int>(b), begin, end, {}, {}});
+      }
+    }
+  }
+  norm_ = std::make_unique<GradientNorm>(space_, std::move(held));
+  allocate(owned_);
+  std::vector<OwnedRange> ranges;
+  for (Owned& part : owned_) {
+    part.gradient = mean_of(part);
+    ranges.push_back({part.begin, part.end, parameters_of(part)});
+  }
+  optimizer_ = std::make_unique<ShardedOptimizer>(space_, std::move(ranges), options_.optimizer);
+}
+
+void BucketEngine::make_accumulators() {
+  if (options_.micro_steps == 1) return;
+  if (!ranks_first()) {
+    CategoryScope scope(Category::accumulation);
+    accumulated_ = empty({space_.size()});
+    return;
+  }
+  ShardArray sums(owned_size(owned_), DType::f32, Category::accumulation);
+  for (Owned& part : owned_) part.accumulator = sums.next(part.end - part.begin);
+}
+
+// Masters are the unrounded f32 initial values.
+void BucketEngine::fill_masters() {
+  for (size_t i = 0; i < owned_.size(); ++i) {
+    for (const Slice& slice : space_.slices(owned_[i].begin, owned_[i].end)) {
+      const Placed& placed = space_.parameters()[static_cast<size_t>(slice.position)];
+      const int64_t begin = placed.offset + slice.begin - owned_[i].begin;
+      copy_(optimizer_->master(i).slice(0, begin, begin + slice.size()),
+            placed.parameter.tensor().flatten().slice(0, slice.begin, slice.end));
+    }
+  }
+  optimizer_->publish_masters();
+}
+
+void BucketEngine::watch() {
+  missing_.resize(space_.buckets().size());
+  for (size_t b = 0; b < missing_.size(); ++b) missing_[b] = space_.buckets()[b].last - space_.buckets()[b].first;
+  seen_.assign(space_.parameters().size(), 0);
+  for (size_t i = 0; i < space_.parameters().size(); ++i) {
+    Variable p = space_.parameters()[i].parameter;
+    const int position = static_cast<int>(i);
+    p.set_gradient_buffer([this, position] { return gradient_of(position); });
+    hooks_.push_back(p.on_gradient([this, position](const Variable&) { arrived(position); }));
+  }
+}
+
+Tensor BucketEngine::gradient_of(int position) {
+  const Placed& placed = space_.parameters()[static_cast<size_t>(position)];
+  const int bucket = space_.bucket_of(position);
+  const int64_t begin = placed.offset - space_.buckets()[static_cast<size_t>(bucket)].begin;
+  return open(bucket).slice(0, begin, begin + placed.size).reshape(placed.parameter.shape());
+}
+
+// ---- a micro-step --------------------------------------------------------------------------------------------------------
+
+double BucketEngine::seed() const { return scale_ / options_.micro_steps; }
+
+Variable BucketEngine::forward(const std::function<Variable()>& loss) {
+  scale_ = scaler_ ? scaler_->scale() : 1;
+  begin_micro_step();
+  ExpectedSeed scope(static_cast<float>(seed()));
+  Variable result = loss();
+  check(result.defined() && result.numel() == 1 && result.dtype() == DType::f32, "forward: the closure must return one f32 loss");
+  phase_ = Progress::forward_done;
+  return result;
+}
+
+void BucketEngine::backward(const Variable& loss) {
+  check(phase_ == Progress::forward_done, "backward: call forward first, and step between two backward passes");
+  const bool backed = loss.device().type != DeviceType::meta;
+  losses_.push_back(backed ? loss.item() : 0.0f);
+  sg::backward(loss, {.seed = full(loss.shape(), seed())});
+  // Parameters that this pass didn't reach count as zero, so that nothing stale survives.
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    if (seen_[i]) continue;
+    fill_(gradient_of(static_cast<int>(i)), 0);
+    arrived(static_cast<int>(i));
+  }
+  invariant(next_bucket_ == static_cast<int>(missing_.size()), "engine: bucket {} never filled", next_bucket_);
+  if (ranks_first() && options_.micro_steps > 1) limit_in_flight(0);
+  std::fill(seen_.begin(), seen_.end(), 0);
+  next_bucket_ = 0;
+  end_micro_step();
+  phase_ = Progress::backward_done;
+}
+
+void BucketEngine::arrived(int position) {
+  seen_[static_cast<size_t>(position)] = 1;
+  --missing_[static_cast<size_t>(space_.bucket_of(position))];
+  const int buckets = static_cast<int>(missing_.size());
+  while (next_bucket_ < buckets && missing_[static_cast<size_t>(next_bucket_)] == 0) leave(next_bucket_++);
+}
+
+// A full bucket leaves: into the accumulator, over the ranks, or both.
+void BucketEngine::leave(int b) {
+  const Bucket& bucket = space_.buckets()[static_cast<size_t>(b)];
+  missing_[static_cast<size_t>(b)] = bucket.last - bucket.first;
+  Tensor gradient = open(b);
+  if (accumulated_.defined()) {
+    const Tensor sum = accumulated_.slice(0, bucket.begin, bucket.end);
+    if (micro_step_ == 0) copy_(sum, gradient);
+    else accumulate_(sum, gradient);
+    if (!last_micro_step()) return close(b);
+    if (is_16bit(space_.dtype())) copy_(gradient, sum);  // values travel in the parameters' dtype
+    else gradient = sum;
+  }
+  Pending pending{b, {}};
+  for (size_t m = 0; m < bucket.messages.size(); ++m) {
+    const Message& message = bucket.messages[m];
+    const auto part = std::find_if(owned_.begin(), owned_.end(), [&](const Owned& o) { return o.begin >= message.begin && o.end <= message.end; });
+    const Tensor mean = part == owned_.end() ? empty({0}, space_.dtype()) : part->gradient;
+    const Call call{fmt::format("{}.gradient.{}.{}", name_of(options_.engine), b, m), Phase::step};
+    pending.works.push_back(reduce(call, message, gradient.slice(0, message.begin - bucket.begin, message.end - bucket.begin), mean));
+  }
+  pending_.push_back(std::move(pending));
+  if (!options_.overlap) limit_in_flight(0);
+}
+
+void BucketEngine::limit_in_flight(size_t buckets) {
+  for (; pending_.size() > buckets; pending_.pop_front()) settle(pending_.front());
+}
+
+void BucketEngine::settle(const Pending& pending) {
+  const Bucket& bucket = space_.buckets()[static_cast<size_t>(pending.bucket)];
+  for (size_t m = 0; m < pending.works.size(); ++m) {
+    Work work = pending.works[m];
+    work.wait();
+    if (auto found = work.nonfinite(); found && !nonfinite_) nonfinite_ = NonFinite{found->rank, bucket.messages[m].begin + found->offset};
+  }
+  close(pending.bucket);
+  for (Owned& part : owned_) {
+    if (part.bucket != pending.bucket || !part.accumulator.defined()) continue;
+    if (micro_step_ == 0) copy_(part.accumulator, part.gradient);
+    else accumulate_(part.accumulator, part.gradient);
+  }
+}
+
+// ---- the end of a step ---------------------------------------------------------------------------------------------------
+
+StepResult BucketEngine::step() {
+  check(phase_ == Progress::backward_done, "step: call forward and backward first");
+  phase_ = Progress::idle;
+  if (!last_micro_step()) {
+    ++micro_step_;
+    return {};
+  }
+  limit_in_flight(0);
+  std::vector<Tensor> gradients;
+  for (const Owned& part : owned_) gradients.push_back(part.accumulator.defined() ? part.accumulator : part.gradient);
+  StepResult result = judge(exchange(gradients));
+  if (result.applied) {
+    const double clip = options_.clip > 0 ? std::min(1.0, options_.clip / (result.norm + 1e-6)) : 1.0;
+    optimizer_->step(gradients, lr_, clip / result.loss_scale);
+    publish();
+  }
+  ++step_;
+  micro_step_ = 0;
+  losses_.clear();
+  nonfinite_.reset();
+  flag_ = false;
+  return result;
+}
+
+// Every rank's report, the norm's roots of all parameters among them.
+std::vector<StepReport> BucketEngine::exchange(const std::vector<Tensor>& gradients) {
+  std::vector<Tensor> runs;  // of one parameter each
+  for (size_t i = 0; i < owned_.size(); ++i) {
+    for (const Slice& slice : space_.slices(owned_[i].begin, owned_[i].end)) {
+      const int64_t begin = space_.parameters()[static_cast<size_t>(slice.position)].offset + slice.begin - owned_[i].begin;
+      runs.push_back(gradients[i].slice(0, begin, begin + slice.size()));
+    }
+  }
+  StepReport mine{flag_, nonfinite_, losses_, {}};
+  const bool whole = norm_->ranks() == 1;  // every rank holds everything: no need to send it
+  std::vector<double> roots = norm_->roots(whole ? 0 : comm_.rank(), runs);
+  if (!whole) mine.roots = std::move(roots);
+  std::vector<StepReport> reports;
+  for (const std::string& bytes : comm_.all_gather_bytes({"step.report", Phase::metrics}, encode(mine))) {
+    reports.push_back(decode(bytes));
+  }
+  if (whole) reports[0].roots = std::move(roots);
+  return reports;
+}
+
+// From what all ranks know, the same verdict on each: whether the update is applied, and if not, why.
+StepResult BucketEngine::judge(const std::vector<StepReport>& reports) {
+  StepResult result;
+  result.complete = true;
+  result.loss = mean_loss(reports);
+  result.loss_scale = scale_;
+  result.norm = std::sqrt(norm_->sum(roots_of(reports, norm_->ranks()))) / scale_;
+  for (const StepReport& report : reports) result.flagged |= report.flag;
+  const std::string cause = nonfinite_cause(reports, result.norm);
+  result.applied = cause.empty();
+  if (!result.applied) result.skipped = fmt::format("step {}: {}", step_, cause);
+  if (scaler_) {
+    const bool exhausted = scaler_->update(!result.applied);
+    check(ErrorKind::numeric, !exhausted, "{}; the loss scale is at its minimum, {}", result.skipped, scale_);
+  } else if (!result.applied && options_.on_nonfinite == OnNonFinite::stop) {
+    fail(ErrorKind::numeric, "{}; parameters are those of the last step", result.skipped);
+  }
+  return result;
+}
+
+// Which rank's which value isn't finite; empty where all are.
+std::string BucketEngine::nonfinite_cause(const std::vector<StepReport>& reports, double norm) const {
+  for (size_t j = 0; j < reports[0].losses.size(); ++j) {
+    for (size_t rank = 0; rank < reports.size(); ++rank) {
+      const float loss = reports[rank].losses[j];
+      if (!std::isfinite(loss)) return fmt::format("the loss is {} (rank {}, micro-batch {})", loss, rank, j * reports.size() + rank);
+    }
+  }
+  if (std::isfinite(norm)) return {};
+  for (const StepReport& report : reports) {
+    if (!report.nonfinite) continue;
+    const Placed& placed = space_.at(report.nonfinite->offset);
+    const std::string where = fmt::format("the gradient of {} isn't finite (element {}", placed.parameter.name(), report.nonfinite->offset - placed.offset);
+    return where + (report.nonfinite->rank >= 0 ? fmt::format(", rank {})", report.nonfinite->rank) : ", the sum over ranks)");
+  }
+  return fmt::format("the gradient of {} isn't finite", norm_->first_nonfinite(roots_of(reports, norm_->ranks())));
+}
+
+// ---- state ---------------------------------------------------------------------------------------------------------------
+
+std::vector<StateEntry> BucketEngine::state() {
+  synchronize();
+  return optimizer_->state();
+}
+
+std::string BucketEngine::scalars() const {
+  nlohmann::json json{{"optimizer_steps", optimizer_->steps()}, {"step", step_}};
+  if (scaler_) json["loss_scaler"] = nlohmann::json::parse(scaler_->state());
+  return json.dump();
+}
+
+void BucketEngine::restore(const std::string& scalars) {
+  const auto json = nlohmann::json::parse(scalars);
+  optimizer_->set_steps(json.at("optimizer_steps"));
+  step_ = json.at("step");
+  if (scaler_) scaler_->restore(json.at("loss_scaler").dump());
+  optimizer_->publish_masters();
+  publish();
+  synchronize();
+}
+
+}  // namespace sg::dist

@@ -1,0 +1,134 @@
+// What the engines with buckets share: a step's course, from the loss's scale to the update. An engine says where a bucket's
+// gradient is written, how it crosses, and which part of it this rank owns.
+//
+//   forward, backward: gradients are written into buckets; a full bucket leaves, strictly in bucket order
+//   step:              the last of k micro-steps settles what is under way, takes the norm, updates, publishes parameters
+#pragma once
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dist/engine.h"
+#include "dist/flat_space.h"
+#include "dist/gradient_norm.h"
+#include "dist/sharded_optimizer.h"
+#include "dist/step_report.h"
+#include "optim/loss_scaler.h"
+
+namespace sg::dist {
+
+class BucketEngine : public Engine {
+ public:
+  ~BucketEngine() override;
+
+  Variable forward(const std::function<Variable()>& loss) final;
+  void backward(const Variable& loss) final;
+  StepResult step() final;
+  void set_learning_rate(double lr) final { lr_ = lr; }
+  void raise_flag() final { flag_ = true; }
+  void synchronize() override {}
+  std::vector<StateEntry> state() final;
+  std::string scalars() const final;
+  void restore(const std::string& scalars) final;
+  const Options& options() const final { return options_; }
+  Comm& comm() final { return comm_; }
+
+  // Second half of construction, when the engine's own part exists: gives every rank rank 0's values, allocates, moves
+  // parameters into the engine's memory, watches gradients.
+  void start();
+
+ protected:
+  // The part of a message that this rank updates.
+  struct Owned {
+    int bucket = 0;
+    int64_t begin = 0, end = 0;  // in the flat space; not empty
+    Tensor gradient;             // (end − begin) the mean arrives here, in the parameters' dtype
+    Tensor accumulator;          // ranks first and k > 1: (end − begin) f32, where the micro-steps' means add up
+  };
+
+  BucketEngine(std::vector<Unit> units, const Options& options, Comm& comm);
+
+  // ---- what an engine decides
+  // Its memory: parameters and gradients, as far as they stay; called once, when it is known what this rank updates.
+  virtual void allocate(const std::vector<Owned>& parts) = 0;
+  // Moves every parameter's initial value there and points the variables at it.
+  virtual void place_parameters() = 0;
+  virtual Tensor parameters_of(const Owned& part) = 0;  // where the part's parameters lie, one-dimensional
+  virtual Tensor mean_of(const Owned& part) = 0;        // where the mean of the part's gradient arrives, likewise
+
+  // The bucket's gradient of this micro-step, one-dimensional in the parameters' dtype: asked for when its first contribution
+  // arrives, and again until it is closed. Contents undefined at first.
+  virtual Tensor open(int bucket) = 0;
+  virtual void close(int bucket) { (void)bucket; }  // what it held has left
+
+  // Who updates what of a message. One rank in the answer: everybody updates everything.
+  virtual Shards owners(const Message& message) const { return message.shards; }
+  // Sends a message of a bucket on its way. `gradient`: the message's range, in the parameters' dtype. The mean of what this rank
+  // owns of it arrives in `mean`.
+  virtual Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) = 0;
+  virtual void begin_micro_step() {}
+  virtual void end_micro_step() {}
+  virtual void publish() {}  // after an update: parameters go where they are needed
+
+  // Waits until at most so many buckets are under way.
+  void limit_in_flight(size_t buckets);
+  float mean_scale() const { return 1.0f / static_cast<float>(comm_.size()); }
+  static int64_t owned_size(const std::vector<Owned>& parts) {
+    int64_t size = 0;
+    for (const Owned& part : parts) size += part.end - part.begin;
+    return size;
+  }
+  bool last_micro_step() const { return micro_step_ + 1 == options_.micro_steps; }
+  bool ranks_first() const { return options_.accumulation == Accumulation::ranks_first; }
+
+  std::vector<Unit> units_;
+  Options options_;
+  Comm& comm_;
+  std::vector<Variable> frozen_;
+  FlatSpace space_;
+
+ private:
+  struct Pending {
+    int bucket;
+    std::vector<Work> works;  // one per message
+  };
+
+  void own_parts();
+  void make_accumulators();
+  void fill_masters();
+  void watch();
+  Tensor gradient_of(int position);
+  void arrived(int position);
+  void leave(int bucket);
+  void settle(const Pending& pending);
+  std::vector<StepReport> exchange(const std::vector<Tensor>& gradients);
+  StepResult judge(const std::vector<StepReport>& reports);
+  std::string nonfinite_cause(const std::vector<StepReport>& reports, double norm) const;
+  double seed() const;
+
+  double lr_;
+  std::optional<optim::LossScaler> scaler_;
+  std::unique_ptr<GradientNorm> norm_;
+  std::unique_ptr<ShardedOptimizer> optimizer_;
+  std::vector<Owned> owned_;
+  Tensor accumulated_;                    // local first and k > 1: (φ) f32; ranks first: (owned) f32
+  std::vector<uint64_t> hooks_;           // on_gradient ids, by position
+
+  // ---- the step under way
+  int micro_step_ = 0;
+  int64_t step_ = 0;
+  enum class Progress : uint8_t { idle, forward_done, backward_done } phase_ = Progress::idle;
+  double scale_ = 1;                      // that multiplied this micro-step's loss
+  std::vector<float> losses_;             // of this rank's micro-steps
+  std::vector<int> missing_;              // by bucket: parameters whose gradient hasn't arrived
+  std::vector<char> seen_;                // by position
+  int next_bucket_ = 0;                   // leaves next
+  std::deque<Pending> pending_;
+  std::optional<NonFinite> nonfinite_;    // offset in the flat space
+  bool flag_ = false;
+};
+
+}  // namespace sg::dist

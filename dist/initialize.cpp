@@ -1,0 +1,44 @@
+#include "core/error.h"
+#include "dist/engines.h"
+#include "dist/launch.h"
+
+namespace sg::dist {
+namespace {
+
+Options resolved(Options options, const Comm& comm) {
+  check(options.engine != EngineKind::none || comm.size() == 1, "engine none: one rank, not {}", comm.size());
+  check(options.engine != EngineKind::dp || !under_launcher(), "engine dp: one process with a replica per thread; use ddp under mpirun");
+  check(options.first_bucket_bytes > 0 && options.bucket_bytes > 0, "engine: bucket sizes must be positive: {} and {} bytes",
+        options.first_bucket_bytes, options.bucket_bytes);
+  check(options.precision == DType::f32 || is_16bit(options.precision), "engine: precision {} is none of f32, bf16, f16",
+        name_of(options.precision));
+  if (options.accumulation == Accumulation::automatic) {
+    const bool sharded_gradients = options.engine == EngineKind::zero2 || options.engine == EngineKind::zero3;
+    options.accumulation = sharded_gradients ? Accumulation::ranks_first : Accumulation::local_first;
+  }
+  return options;
+}
+
+std::unique_ptr<BucketEngine> make(std::vector<Unit> units, const Options& options, Comm& comm) {
+  switch (options.engine) {
+    case EngineKind::none:
+    case EngineKind::ddp: return make_ddp(std::move(units), options, comm);
+    case EngineKind::dp: return make_dp(std::move(units), options, comm);
+    case EngineKind::zero1: return make_zero1(std::move(units), options, comm);
+    case EngineKind::zero2: return make_zero2(std::move(units), options, comm);
+    case EngineKind::zero3: return make_zero3(std::move(units), options, comm);
+  }
+  throw Bug("engine: unknown kind");
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& options, Comm& comm) {
+  auto engine = make(std::move(units), resolved(options, comm), comm);
+  engine->start();
+  // Peaks count from here: while parameters moved into the engine's memory both copies existed.
+  pool(comm.device()).reset_peaks();
+  return engine;
+}
+
+}  // namespace sg::dist
