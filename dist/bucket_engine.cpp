@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "autograd/backward.h"
-#include "autograd/expected_seed.h"
+#include "autograd/ops.h"
 #include "core/error.h"
 #include "core/ops.h"
 #include "dist/shard_memory.h"
-#include <nlohmann/json.hpp>
 
 namespace sg::dist {
 namespace {
@@ -50,7 +50,8 @@ BucketEngine::BucketEngine(std::vector<Unit> units, const Options& options, Comm
       options_(options),
       comm_(comm),
       frozen_(variables_of(units_, false)),
-      space_(variables_of(units_, true), options, comm.size(), options.engine == EngineKind::zero3 ? units_of(units_) : std::vector<int>{}),
+      space_(variables_of(units_, true), options, comm.size(),
+             options.engine == EngineKind::zero3 ? units_of(units_) : std::vector<int>{}),
       lr_(options.lr) {
   check(options.micro_steps > 0, "engine: micro_steps must be positive: {}", options.micro_steps);
   check(space_.size() > 0, "engine: the model has no trainable parameters");
@@ -67,7 +68,9 @@ BucketEngine::~BucketEngine() {
 }
 
 void BucketEngine::start() {
-  const auto broadcast = [&](const Variable& p) { comm_.broadcast({"setup." + p.name(), Phase::setup}, p.tensor(), 0).wait(); };
+  const auto broadcast = [&](const Variable& p) {
+    comm_.broadcast({"setup." + p.name(), Phase::setup}, p.tensor(), 0).wait();
+  };
   for (const Placed& placed : space_.parameters()) broadcast(placed.parameter);
   for (const Variable& p : frozen_) broadcast(p);
   own_parts();
@@ -145,7 +148,8 @@ Tensor BucketEngine::gradient_of(int position) {
   return open(bucket).slice(0, begin, begin + placed.size).reshape(placed.parameter.shape());
 }
 
-// ---- a micro-step --------------------------------------------------------------------------------------------------------
+// ---- a micro-step
+// --------------------------------------------------------------------------------------------------------
 
 double BucketEngine::seed() const { return scale_ / options_.micro_steps; }
 
@@ -154,7 +158,8 @@ Variable BucketEngine::forward(const std::function<Variable()>& loss) {
   begin_micro_step();
   ExpectedSeed scope(static_cast<float>(seed()));
   Variable result = loss();
-  check(result.defined() && result.numel() == 1 && result.dtype() == DType::f32, "forward: the closure must return one f32 loss");
+  check(result.defined() && result.numel() == 1 && result.dtype() == DType::f32,
+        "forward: the closure must return one f32 loss");
   phase_ = Progress::forward_done;
   return result;
 }
@@ -201,10 +206,12 @@ void BucketEngine::leave(int b) {
   Pending pending{b, {}};
   for (size_t m = 0; m < bucket.messages.size(); ++m) {
     const Message& message = bucket.messages[m];
-    const auto part = std::find_if(owned_.begin(), owned_.end(), [&](const Owned& o) { return o.begin >= message.begin && o.end <= message.end; });
+    const auto part = std::find_if(owned_.begin(), owned_.end(),
+                                   [&](const Owned& o) { return o.begin >= message.begin && o.end <= message.end; });
     const Tensor mean = part == owned_.end() ? empty({0}, space_.dtype()) : part->gradient;
     const Call call{fmt::format("{}.gradient.{}.{}", name_of(options_.engine), b, m), Phase::step};
-    pending.works.push_back(reduce(call, message, gradient.slice(0, message.begin - bucket.begin, message.end - bucket.begin), mean));
+    pending.works.push_back(
+        reduce(call, message, gradient.slice(0, message.begin - bucket.begin, message.end - bucket.begin), mean));
   }
   pending_.push_back(std::move(pending));
   if (!options_.overlap) limit_in_flight(0);
@@ -219,7 +226,8 @@ void BucketEngine::settle(const Pending& pending) {
   for (size_t m = 0; m < pending.works.size(); ++m) {
     Work work = pending.works[m];
     work.wait();
-    if (auto found = work.nonfinite(); found && !nonfinite_) nonfinite_ = NonFinite{found->rank, bucket.messages[m].begin + found->offset};
+    if (auto found = work.nonfinite(); found && !nonfinite_)
+      nonfinite_ = NonFinite{found->rank, bucket.messages[m].begin + found->offset};
   }
   close(pending.bucket);
   for (Owned& part : owned_) {
@@ -229,7 +237,8 @@ void BucketEngine::settle(const Pending& pending) {
   }
 }
 
-// ---- the end of a step ---------------------------------------------------------------------------------------------------
+// ---- the end of a step
+// ---------------------------------------------------------------------------------------------------
 
 StepResult BucketEngine::step() {
   check(phase_ == Progress::backward_done, "step: call forward and backward first");
@@ -260,7 +269,8 @@ std::vector<StepReport> BucketEngine::exchange(const std::vector<Tensor>& gradie
   std::vector<Tensor> runs;  // of one parameter each
   for (size_t i = 0; i < owned_.size(); ++i) {
     for (const Slice& slice : space_.slices(owned_[i].begin, owned_[i].end)) {
-      const int64_t begin = space_.parameters()[static_cast<size_t>(slice.position)].offset + slice.begin - owned_[i].begin;
+      const int64_t begin =
+          space_.parameters()[static_cast<size_t>(slice.position)].offset + slice.begin - owned_[i].begin;
       runs.push_back(gradients[i].slice(0, begin, begin + slice.size()));
     }
   }
@@ -301,20 +311,24 @@ std::string BucketEngine::nonfinite_cause(const std::vector<StepReport>& reports
   for (size_t j = 0; j < reports[0].losses.size(); ++j) {
     for (size_t rank = 0; rank < reports.size(); ++rank) {
       const float loss = reports[rank].losses[j];
-      if (!std::isfinite(loss)) return fmt::format("the loss is {} (rank {}, micro-batch {})", loss, rank, j * reports.size() + rank);
+      if (!std::isfinite(loss))
+        return fmt::format("the loss is {} (rank {}, micro-batch {})", loss, rank, j * reports.size() + rank);
     }
   }
   if (std::isfinite(norm)) return {};
   for (const StepReport& report : reports) {
     if (!report.nonfinite) continue;
     const Placed& placed = space_.at(report.nonfinite->offset);
-    const std::string where = fmt::format("the gradient of {} isn't finite (element {}", placed.parameter.name(), report.nonfinite->offset - placed.offset);
-    return where + (report.nonfinite->rank >= 0 ? fmt::format(", rank {})", report.nonfinite->rank) : ", the sum over ranks)");
+    const std::string where = fmt::format("the gradient of {} isn't finite (element {}", placed.parameter.name(),
+                                          report.nonfinite->offset - placed.offset);
+    return where +
+           (report.nonfinite->rank >= 0 ? fmt::format(", rank {})", report.nonfinite->rank) : ", the sum over ranks)");
   }
   return fmt::format("the gradient of {} isn't finite", norm_->first_nonfinite(roots_of(reports, norm_->ranks())));
 }
 
-// ---- state ---------------------------------------------------------------------------------------------------------------
+// ---- state
+// ---------------------------------------------------------------------------------------------------------------
 
 std::vector<StateEntry> BucketEngine::state() {
   synchronize();

@@ -1,8 +1,9 @@
-// What the engines with buckets share: a step's course, from the loss's scale to the update. An engine says where a bucket's
-// gradient is written, how it crosses, and which part of it this rank owns.
+// What the engines with buckets share: a step's course, from the loss's scale to the update. An engine says where a
+// bucket's gradient is written, how it crosses, and which part of it this rank owns.
 //
 //   forward, backward: gradients are written into buckets; a full bucket leaves, strictly in bucket order
-//   step:              the last of k micro-steps settles what is under way, takes the norm, updates, publishes parameters
+//   step:              the last of k micro-steps settles what is under way, takes the norm, updates, publishes
+//   parameters
 #pragma once
 #include <deque>
 #include <functional>
@@ -59,15 +60,15 @@ class BucketEngine : public Engine {
   virtual Tensor parameters_of(const Owned& part) = 0;  // where the part's parameters lie, one-dimensional
   virtual Tensor mean_of(const Owned& part) = 0;        // where the mean of the part's gradient arrives, likewise
 
-  // The bucket's gradient of this micro-step, one-dimensional in the parameters' dtype: asked for when its first contribution
-  // arrives, and again until it is closed. Contents undefined at first.
+  // The bucket's gradient of this micro-step, one-dimensional in the parameters' dtype: asked for when its first
+  // contribution arrives, and again until it is closed. Contents undefined at first.
   virtual Tensor open(int bucket) = 0;
   virtual void close(int bucket) { (void)bucket; }  // what it held has left
 
   // Who updates what of a message. One rank in the answer: everybody updates everything.
   virtual Shards owners(const Message& message) const { return message.shards; }
-  // Sends a message of a bucket on its way. `gradient`: the message's range, in the parameters' dtype. The mean of what this rank
-  // owns of it arrives in `mean`.
+  // Sends a message of a bucket on its way. `gradient`: the message's range, in the parameters' dtype. The mean of what
+  // this rank owns of it arrives in `mean`.
   virtual Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) = 0;
   virtual void begin_micro_step() {}
   virtual void end_micro_step() {}
@@ -114,20 +115,20 @@ class BucketEngine : public Engine {
   std::unique_ptr<GradientNorm> norm_;
   std::unique_ptr<ShardedOptimizer> optimizer_;
   std::vector<Owned> owned_;
-  Tensor accumulated_;                    // local first and k > 1: (φ) f32; ranks first: (owned) f32
-  std::vector<uint64_t> hooks_;           // on_gradient ids, by position
+  Tensor accumulated_;           // local first and k > 1: (φ) f32; ranks first: (owned) f32
+  std::vector<uint64_t> hooks_;  // on_gradient ids, by position
 
   // ---- the step under way
   int micro_step_ = 0;
   int64_t step_ = 0;
   enum class Progress : uint8_t { idle, forward_done, backward_done } phase_ = Progress::idle;
-  double scale_ = 1;                      // that multiplied this micro-step's loss
-  std::vector<float> losses_;             // of this rank's micro-steps
-  std::vector<int> missing_;              // by bucket: parameters whose gradient hasn't arrived
-  std::vector<char> seen_;                // by position
-  int next_bucket_ = 0;                   // leaves next
+  double scale_ = 1;           // that multiplied this micro-step's loss
+  std::vector<float> losses_;  // of this rank's micro-steps
+  std::vector<int> missing_;   // by bucket: parameters whose gradient hasn't arrived
+  std::vector<char> seen_;     // by position
+  int next_bucket_ = 0;        // leaves next
   std::deque<Pending> pending_;
-  std::optional<NonFinite> nonfinite_;    // offset in the flat space
+  std::optional<NonFinite> nonfinite_;  // offset in the flat space
   bool flag_ = false;
 };
 

@@ -1,6 +1,6 @@
 // DDP (Li et al., "PyTorch Distributed: experiences on accelerating data parallel training", VLDB 2020): every rank has
-// everything; buckets of gradients are averaged over the ranks while backward goes on; every rank makes the same update.
-// Per rank: (P + G + K)φ bytes. Per step: an all-reduce, 2fφ elements sent and received, f = (N−1)/N.
+// everything; buckets of gradients are averaged over the ranks while backward goes on; every rank makes the same
+// update. Per rank: (P + G + K)φ bytes. Per step: an all-reduce, 2fφ elements sent and received, f = (N−1)/N.
 #include "core/ops.h"
 #include "dist/engines.h"
 #include "dist/flat_engine.h"

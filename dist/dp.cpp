@@ -1,6 +1,7 @@
-// DP, data parallelism with a master: every replica computes gradients of its part of the batch, replica 0 gathers and averages
-// them, updates, and sends parameters back. Its link carries everybody's gradients, which is what DDP mends.
-// Replica 0: (P + G + K)φ bytes, others (P + G)φ. Per step: replica 0 receives and sends (N − 1)φ elements, others φ and φ.
+// DP, data parallelism with a master: every replica computes gradients of its part of the batch, replica 0 gathers and
+// averages them, updates, and sends parameters back. Its link carries everybody's gradients, which is what DDP mends.
+// Replica 0: (P + G + K)φ bytes, others (P + G)φ. Per step: replica 0 receives and sends (N − 1)φ elements, others φ
+// and φ.
 #include "core/ops.h"
 #include "dist/engines.h"
 #include "dist/flat_engine.h"
@@ -29,12 +30,16 @@ class Dp final : public FlatEngine {
 
   // A reduction whose only owner is replica 0.
   Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) override {
-    return comm_.reduce_scatter(call, gradient, owners(message), mean, {.scale = mean_scale(), .algorithm = options_.reduction});
+    return comm_.reduce_scatter(call, gradient, owners(message), mean,
+                                {.scale = mean_scale(), .algorithm = options_.reduction});
   }
 
   void publish() override {
     for (const Bucket& bucket : space_.buckets()) {
-      comm_.broadcast({fmt::format("dp.parameters.{}", bucket.begin), Phase::step}, parameters_.slice(0, bucket.begin, bucket.end), 0).wait();
+      comm_
+          .broadcast({fmt::format("dp.parameters.{}", bucket.begin), Phase::step},
+                     parameters_.slice(0, bucket.begin, bucket.end), 0)
+          .wait();
     }
   }
 

@@ -12,8 +12,8 @@ class FlatEngine : public BucketEngine {
   void place_parameters() override;
   Tensor parameters_of(const Owned& part) override { return parameters_.slice(0, part.begin, part.end); }
 
-  // Each message's owners send their updated parameters to everybody; a unit's forward waits for its own, so that the gather
-  // overlaps what comes before it.
+  // Each message's owners send their updated parameters to everybody; a unit's forward waits for its own, so that the
+  // gather overlaps what comes before it.
   void gather_parameters();
   void synchronize() override;
 

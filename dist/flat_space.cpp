@@ -24,11 +24,13 @@ std::vector<int64_t> boundaries(const FlatSpace& space, int64_t begin, int64_t e
 
 }  // namespace
 
-FlatSpace::FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world, const std::vector<int>& unit_of) {
+FlatSpace::FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world,
+                     const std::vector<int>& unit_of) {
   for (size_t i = parameters.size(); i-- > 0;) {
     const Variable& p = parameters[i];
     if (parameters_.empty()) dtype_ = options.precision;
-    check(p.dtype() == DType::f32, "engine: {} is {}; models are made in f32 and the engine casts", p.name(), name_of(p.dtype()));
+    check(p.dtype() == DType::f32, "engine: {} is {}; models are made in f32 and the engine casts", p.name(),
+          name_of(p.dtype()));
     parameters_.push_back({p, size_, p.numel(), static_cast<int>(i), p.rank() >= 2});
     size_ += p.numel();
   }

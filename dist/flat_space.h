@@ -46,11 +46,12 @@ struct Slice {
 
 class FlatSpace {
  public:
-  // `parameters` in registration order, trainable ones only; unit_of, unless empty, is each one's unit, and then no bucket holds
-  // parameters of two units. Buckets close at the options' sizes; each message is split
-  // over `world` ranks as the options' partition says: `bucket` gives every rank the same number of chunks of each
-  // message but for the odd ones, dealt round-robin; `contiguous` gives each rank one run of the whole space.
-  FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world, const std::vector<int>& unit_of = {});
+  // `parameters` in registration order, trainable ones only; unit_of, unless empty, is each one's unit, and then no
+  // bucket holds parameters of two units. Buckets close at the options' sizes; each message is split over `world` ranks
+  // as the options' partition says: `bucket` gives every rank the same number of chunks of each message but for the odd
+  // ones, dealt round-robin; `contiguous` gives each rank one run of the whole space.
+  FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world,
+            const std::vector<int>& unit_of = {});
 
   int64_t size() const { return size_; }  // elements
   DType dtype() const { return dtype_; }

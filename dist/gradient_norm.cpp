@@ -13,7 +13,8 @@ int64_t chunks_of(int64_t elements) { return (elements + norm_chunk - 1) / norm_
 
 }  // namespace
 
-GradientNorm::GradientNorm(const FlatSpace& space, std::vector<std::vector<Slice>> held) : space_(space), held_(std::move(held)) {
+GradientNorm::GradientNorm(const FlatSpace& space, std::vector<std::vector<Slice>> held)
+    : space_(space), held_(std::move(held)) {
   for (const auto& slices : held_) {
     auto& nodes = nodes_.emplace_back();
     for (const Slice& slice : slices) {
@@ -61,7 +62,8 @@ double GradientNorm::parameter_sum(int position, std::vector<Node>& nodes) const
     for (size_t i = 0; i < nodes.size(); ++i) {
       Node node = nodes[i];
       if (node.level == level) {
-        const bool has_neighbour = node.index % 2 == 0 && i + 1 < nodes.size() && nodes[i + 1].level == level && node.index + 1 < width;
+        const bool has_neighbour =
+            node.index % 2 == 0 && i + 1 < nodes.size() && nodes[i + 1].level == level && node.index + 1 < width;
         if (has_neighbour) node.value += nodes[++i].value;
         node.index /= 2;
         ++node.level;
@@ -86,8 +88,10 @@ std::vector<double> GradientNorm::parameter_sums(std::span<const std::vector<dou
   std::vector<double> sums(by_parameter.size());
   for (size_t position = 0; position < by_parameter.size(); ++position) {
     auto& nodes = by_parameter[position];
-    std::sort(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) { return a.index << a.level < b.index << b.level; });
-    sums[static_cast<size_t>(space_.parameters()[position].registration)] = parameter_sum(static_cast<int>(position), nodes);
+    std::sort(nodes.begin(), nodes.end(),
+              [](const Node& a, const Node& b) { return a.index << a.level < b.index << b.level; });
+    sums[static_cast<size_t>(space_.parameters()[position].registration)] =
+        parameter_sum(static_cast<int>(position), nodes);
   }
   return sums;
 }

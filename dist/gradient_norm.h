@@ -1,6 +1,6 @@
-// The global gradient norm, with the same bits however gradients are split over ranks (numerics, rule 5): sums of squares of
-// chunks of norm_chunk elements add up as a fixed tree per parameter, the parameters' sums as a tree in registration order.
-// A rank contributes the roots of the largest aligned subtrees that it holds whole.
+// The global gradient norm, with the same bits however gradients are split over ranks (numerics, rule 5): sums of
+// squares of chunks of norm_chunk elements add up as a fixed tree per parameter, the parameters' sums as a tree in
+// registration order. A rank contributes the roots of the largest aligned subtrees that it holds whole.
 #pragma once
 #include <span>
 #include <string>
@@ -12,8 +12,8 @@ namespace sg::dist {
 
 class GradientNorm {
  public:
-  // held[r]: the runs of parameters that rank r holds, in the order in which it will give their gradients; together every
-  // element of every parameter once.
+  // held[r]: the runs of parameters that rank r holds, in the order in which it will give their gradients; together
+  // every element of every parameter once.
   GradientNorm(const FlatSpace& space, std::vector<std::vector<Slice>> held);
 
   // This rank's contribution: the subtree roots of its runs' gradients (one-dimensional, in held[rank]'s order).

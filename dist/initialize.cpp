@@ -7,11 +7,12 @@ namespace {
 
 Options resolved(Options options, const Comm& comm) {
   check(options.engine != EngineKind::none || comm.size() == 1, "engine none: one rank, not {}", comm.size());
-  check(options.engine != EngineKind::dp || !under_launcher(), "engine dp: one process with a replica per thread; use ddp under mpirun");
-  check(options.first_bucket_bytes > 0 && options.bucket_bytes > 0, "engine: bucket sizes must be positive: {} and {} bytes",
-        options.first_bucket_bytes, options.bucket_bytes);
-  check(options.precision == DType::f32 || is_16bit(options.precision), "engine: precision {} is none of f32, bf16, f16",
-        name_of(options.precision));
+  check(options.engine != EngineKind::dp || !under_launcher(),
+        "engine dp: one process with a replica per thread; use ddp under mpirun");
+  check(options.first_bucket_bytes > 0 && options.bucket_bytes > 0,
+        "engine: bucket sizes must be positive: {} and {} bytes", options.first_bucket_bytes, options.bucket_bytes);
+  check(options.precision == DType::f32 || is_16bit(options.precision),
+        "engine: precision {} is none of f32, bf16, f16", name_of(options.precision));
   if (options.accumulation == Accumulation::automatic) {
     const bool sharded_gradients = options.engine == EngineKind::zero2 || options.engine == EngineKind::zero3;
     options.accumulation = sharded_gradients ? Accumulation::ranks_first : Accumulation::local_first;

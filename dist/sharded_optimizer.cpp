@@ -12,13 +12,15 @@ namespace {
 std::vector<std::string> moments_of(const OptimizerOptions& options) {
   if (options.type == "adamw" || options.type == "adam") return {"moment1", "moment2"};
   if (options.type == "lion") return {"momentum"};
-  if (options.type == "sgd") return options.momentum > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{};
+  if (options.type == "sgd")
+    return options.momentum > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{};
   fail(ErrorKind::usage, "optimizer: \"{}\" is none of adamw, adam, sgd, lion", options.type);
 }
 
 }  // namespace
 
-ShardedOptimizer::ShardedOptimizer(const FlatSpace& space, std::vector<OwnedRange> owned, const OptimizerOptions& options)
+ShardedOptimizer::ShardedOptimizer(const FlatSpace& space, std::vector<OwnedRange> owned,
+                                   const OptimizerOptions& options)
     : space_(space), owned_(std::move(owned)), options_(options) {
   CategoryScope scope(Category::optimizer);
   int64_t total = 0;
@@ -34,7 +36,8 @@ ShardedOptimizer::ShardedOptimizer(const FlatSpace& space, std::vector<OwnedRang
     return parts;
   };
   if (is_16bit(space.dtype())) masters_ = by_range(empty({total}));
-  else for (const OwnedRange& range : owned_) masters_.push_back(range.parameters);
+  else
+    for (const OwnedRange& range : owned_) masters_.push_back(range.parameters);
   for (const std::string& name : moments_of(options)) kinds_.push_back({name, by_range(zeros({total}))});
   find_runs();
 }
@@ -58,14 +61,17 @@ void ShardedOptimizer::publish_masters() {
 }
 
 void ShardedOptimizer::step(const std::vector<Tensor>& gradients, double lr, double factor) {
-  invariant(gradients.size() == owned_.size(), "optimizer: {} gradients for {} ranges", gradients.size(), owned_.size());
+  invariant(gradients.size() == owned_.size(), "optimizer: {} gradients for {} ranges", gradients.size(),
+            owned_.size());
   ++steps_;
   for (const Run& run : runs_) update(run, gradients[run.range].slice(0, run.begin, run.end), lr, factor);
 }
 
 void ShardedOptimizer::update(const Run& run, const Tensor& gradient, double lr, double factor) {
   const auto part = [&](const Tensor& t) { return t.slice(0, run.begin, run.end); };
-  const auto moment = [&](size_t kind) { return kind < kinds_.size() ? part(kinds_[kind].by_range[run.range]) : Tensor{}; };
+  const auto moment = [&](size_t kind) {
+    return kind < kinds_.size() ? part(kinds_[kind].by_range[run.range]) : Tensor{};
+  };
   const Tensor master = part(masters_[run.range]);
   const Tensor parameter = is_16bit(space_.dtype()) ? part(owned_[run.range].parameters) : Tensor{};
   const auto f = [](double x) { return static_cast<float>(x); };
@@ -78,8 +84,8 @@ void ShardedOptimizer::update(const Run& run, const Tensor& gradient, double lr,
   } else {
     const double t = static_cast<double>(steps_);
     adam_(master, gradient, moment(0), moment(1), parameter,
-          {f(lr), f(options_.beta1), f(options_.beta2), f(options_.eps), decay, f(factor), f(1 - std::pow(options_.beta1, t)),
-           f(1 - std::pow(options_.beta2, t)), options_.type == "adamw"});
+          {f(lr), f(options_.beta1), f(options_.beta2), f(options_.eps), decay, f(factor),
+           f(1 - std::pow(options_.beta1, t)), f(1 - std::pow(options_.beta2, t)), options_.type == "adamw"});
   }
 }
 
@@ -99,7 +105,8 @@ std::vector<StateEntry> ShardedOptimizer::state() const {
   for (const Kind& kind : kinds_) add(kind.name, kind.by_range);
   const auto registration = [&](const StateEntry& entry) {
     const auto& all = space_.parameters();
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Placed& p) { return p.parameter.name() == entry.parameter; });
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const Placed& p) { return p.parameter.name() == entry.parameter; });
     return found->registration;
   };
   std::stable_sort(entries.begin(), entries.end(),

@@ -1,5 +1,5 @@
-// The optimizer's state for the part of the flat space that a rank owns, and its pass over it. A pass gives the same bits for any
-// split (kernels/update.h), so it doesn't matter which rank owns what.
+// The optimizer's state for the part of the flat space that a rank owns, and its pass over it. A pass gives the same
+// bits for any split (kernels/update.h), so it doesn't matter which rank owns what.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,8 +17,8 @@ struct OwnedRange {
 
 class ShardedOptimizer {
  public:
-  // State is booked as `optimizer`: 8 bytes per element for Adam, 4 for momentum and Lion, 4 more for an f32 master where the
-  // space's dtype is 16-bit; of f32 parameters the parameter is its own master.
+  // State is booked as `optimizer`: 8 bytes per element for Adam, 4 for momentum and Lion, 4 more for an f32 master
+  // where the space's dtype is 16-bit; of f32 parameters the parameter is its own master.
   ShardedOptimizer(const FlatSpace& space, std::vector<OwnedRange> owned, const OptimizerOptions& options);
 
   // The masters of an owned range, (end − begin) f32. Whoever writes them calls publish_masters.
@@ -34,8 +34,8 @@ class ShardedOptimizer {
 
  private:
   struct Kind {
-    std::string name;                // "moment1"
-    std::vector<Tensor> by_range;    // f32
+    std::string name;              // "moment1"
+    std::vector<Tensor> by_range;  // f32
   };
   struct Run {  // neighbours with the same weight decay
     size_t range;

@@ -30,9 +30,10 @@ StepReport decode(std::string_view bytes) {
   invariant(bytes.size() >= sizeof header, "step report: {} bytes", bytes.size());
   std::memcpy(&header, bytes.data(), sizeof header);
   const size_t losses = header.losses * sizeof(float), roots = header.roots * sizeof(double);
-  invariant(bytes.size() == sizeof header + losses + roots, "step report: {} bytes for {} losses and {} roots", bytes.size(),
-            header.losses, header.roots);
-  StepReport report{header.flag != 0, std::nullopt, std::vector<float>(header.losses), std::vector<double>(header.roots)};
+  invariant(bytes.size() == sizeof header + losses + roots, "step report: {} bytes for {} losses and {} roots",
+            bytes.size(), header.losses, header.roots);
+  StepReport report{header.flag != 0, std::nullopt, std::vector<float>(header.losses),
+                    std::vector<double>(header.roots)};
   if (header.nonfinite_offset >= 0) report.nonfinite = NonFinite{header.nonfinite_rank, header.nonfinite_offset};
   if (losses > 0) std::memcpy(report.losses.data(), bytes.data() + sizeof header, losses);
   if (roots > 0) std::memcpy(report.roots.data(), bytes.data() + sizeof header + losses, roots);

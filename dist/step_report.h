@@ -1,5 +1,5 @@
-// What the ranks tell each other at the end of a step, in one message: the losses of their micro-batches, a flag, the first value
-// that wasn't finite, and the roots of the norm's sum that they hold.
+// What the ranks tell each other at the end of a step, in one message: the losses of their micro-batches, a flag, the
+// first value that wasn't finite, and the roots of the norm's sum that they hold.
 #pragma once
 #include <optional>
 #include <span>
@@ -21,8 +21,8 @@ struct StepReport {
 std::string encode(const StepReport& report);
 StepReport decode(std::string_view bytes);
 
-// The mean of all losses: number j·N + r is micro-step j of rank r; they add up as a tree in f64 in that order and the mean is
-// rounded once (numerics, rule 11).
+// The mean of all losses: number j·N + r is micro-step j of rank r; they add up as a tree in f64 in that order and the
+// mean is rounded once (numerics, rule 11).
 float mean_loss(std::span<const StepReport> reports);
 
 }  // namespace sg::dist

@@ -1,7 +1,7 @@
-// ZeRO-1 (Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", SC 2020, §5.1): whole
-// parameters and gradients, sharded optimizer state. The owner of a shard gets its mean gradient, updates, and sends the result.
-// Per rank: (P + G)φ + K·s bytes. Per step: a reduce-scatter and an all-gather of parameters, 2fφ elements; with an
-// all-reduce in the reduce-scatter's place, for study, 3fφ.
+// ZeRO-1 (Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", SC 2020, §5.1):
+// whole parameters and gradients, sharded optimizer state. The owner of a shard gets its mean gradient, updates, and
+// sends the result. Per rank: (P + G)φ + K·s bytes. Per step: a reduce-scatter and an all-gather of parameters, 2fφ
+// elements; with an all-reduce in the reduce-scatter's place, for study, 3fφ.
 #include "core/ops.h"
 #include "dist/engines.h"
 #include "dist/flat_engine.h"

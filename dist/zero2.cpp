@@ -1,7 +1,8 @@
 // ZeRO-2 (Rajbhandari et al., SC 2020, §5.2): whole parameters, sharded gradients and optimizer state. A full bucket is
 // reduced to its owners at once and freed; nobody ever holds all gradients.
 // Per rank: Pφ + (G + K)·s bytes, and while backward runs the bucket that fills and the one in flight. Per step: a
-// reduce-scatter and an all-gather of parameters, 2fφ elements; ranks first, a reduce-scatter every micro-step, (k + 1)fφ.
+// reduce-scatter and an all-gather of parameters, 2fφ elements; ranks first, a reduce-scatter every micro-step, (k +
+// 1)fφ.
 #include "core/ops.h"
 #include "dist/engines.h"
 #include "dist/flat_engine.h"
@@ -30,7 +31,8 @@ class Zero2 final : public FlatEngine {
   void close(int bucket) override { buckets_.close(bucket); }
 
   Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) override {
-    return comm_.reduce_scatter(call, gradient, message.shards, mean, {.scale = mean_scale(), .algorithm = options_.reduction});
+    return comm_.reduce_scatter(call, gradient, message.shards, mean,
+                                {.scale = mean_scale(), .algorithm = options_.reduction});
   }
 
   void publish() override { gather_parameters(); }

@@ -1,8 +1,8 @@
-// ZeRO-3 (Rajbhandari et al., SC 2020, §5.3): parameters, gradients and optimizer state are all sharded. A unit's parameters are
-// gathered before its forward, released after it, gathered again before its backward; its gradients are reduced to their
-// owners like ZeRO-2's.
-// Per rank: (P + G + K)·s bytes, and live: the unit that runs and those gathered ahead of it. Per step: two all-gathers and a
-// reduce-scatter, 3fφ elements; with k micro-steps (2k + 1)fφ local first, 3kfφ ranks first.
+// ZeRO-3 (Rajbhandari et al., SC 2020, §5.3): parameters, gradients and optimizer state are all sharded. A unit's
+// parameters are gathered before its forward, released after it, gathered again before its backward; its gradients are
+// reduced to their owners like ZeRO-2's. Per rank: (P + G + K)·s bytes, and live: the unit that runs and those gathered
+// ahead of it. Per step: two all-gathers and a reduce-scatter, 3fφ elements; with k micro-steps (2k + 1)fφ local first,
+// 3kfφ ranks first.
 #include <algorithm>
 
 #include "core/ops.h"
@@ -38,7 +38,8 @@ class Zero3 final : public BucketEngine {
 
   // This rank's part of a message; empty where it owns nothing.
   Tensor shard(int64_t begin, int64_t end) const {
-    const auto found = std::find_if(shards_.begin(), shards_.end(), [&](const OwnedRange& s) { return s.begin >= begin && s.end <= end; });
+    const auto found = std::find_if(shards_.begin(), shards_.end(),
+                                    [&](const OwnedRange& s) { return s.begin >= begin && s.end <= end; });
     return found == shards_.end() ? empty({0}, options_.precision) : found->parameters;
   }
 
@@ -54,7 +55,8 @@ class Zero3 final : public BucketEngine {
     const uint64_t element = size_of(options_.precision);
     for (size_t u = 0; u < live_.size(); ++u) {
       const auto bytes = static_cast<uint64_t>(live_[u].end - live_[u].begin) * element;
-      live_[u].slot = std::make_shared<Storage>(comm_.device(), bytes, Category::live, Storage::Start::empty, units_[u].name);
+      live_[u].slot =
+          std::make_shared<Storage>(comm_.device(), bytes, Category::live, Storage::Start::empty, units_[u].name);
     }
     for (const Placed& placed : space_.parameters()) {
       Variable p = placed.parameter;
@@ -67,7 +69,9 @@ class Zero3 final : public BucketEngine {
   }
 
   size_t owner_of(const Variable& p) const {
-    const auto has = [&](const Unit& unit) { return std::find(unit.parameters.begin(), unit.parameters.end(), p) != unit.parameters.end(); };
+    const auto has = [&](const Unit& unit) {
+      return std::find(unit.parameters.begin(), unit.parameters.end(), p) != unit.parameters.end();
+    };
     return static_cast<size_t>(std::find_if(units_.begin(), units_.end(), has) - units_.begin());
   }
 
@@ -112,8 +116,8 @@ class Zero3 final : public BucketEngine {
     }
   }
 
-  // The first micro-step records the order in which units are needed; later ones gather ahead of it within the budget. A step that
-  // leaves the recorded order records anew.
+  // The first micro-step records the order in which units are needed; later ones gather ahead of it within the budget.
+  // A step that leaves the recorded order records anew.
   void prefetch(size_t u) {
     const bool expected = at_ < order_.size() && order_[at_] == u;
     if (!expected) order_.resize(std::min(at_, order_.size()));
@@ -150,7 +154,8 @@ class Zero3 final : public BucketEngine {
   void close(int bucket) override { buckets_.close(bucket); }
 
   Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) override {
-    return comm_.reduce_scatter(call, gradient, message.shards, mean, {.scale = mean_scale(), .algorithm = options_.reduction});
+    return comm_.reduce_scatter(call, gradient, message.shards, mean,
+                                {.scale = mean_scale(), .algorithm = options_.reduction});
   }
 
   TransientBuckets buckets_;
