@@ -252,8 +252,7 @@ StepResult BucketEngine::step() {
   for (const Owned& part : owned_) gradients.push_back(part.accumulator.defined() ? part.accumulator : part.gradient);
   StepResult result = judge(exchange(gradients));
   if (result.applied) {
-    const double clip = options_.clip > 0 ? std::min(1.0, options_.clip / (result.norm + 1e-6)) : 1.0;
-    optimizer_->step(gradients, lr_, clip / result.loss_scale);
+    optimizer_->step(gradients, lr_, optim::clip_factor(result.norm, options_.clip, result.loss_scale));
     publish();
   }
   ++step_;
@@ -292,14 +291,14 @@ StepResult BucketEngine::judge(const std::vector<StepReport>& reports) {
   result.complete = true;
   result.loss = mean_loss(reports);
   result.loss_scale = scale_;
-  result.norm = std::sqrt(norm_->sum(roots_of(reports, norm_->ranks()))) / scale_;
+  const std::vector<double> sums = norm_->parameter_sums(roots_of(reports, norm_->ranks()));
+  result.norm = optim::global_norm(sums, scale_);
   for (const StepReport& report : reports) result.flagged |= report.flag;
-  const std::string cause = nonfinite_cause(reports, result.norm);
+  const std::string cause = nonfinite_cause(reports, sums);
   result.applied = cause.empty();
   if (!result.applied) result.skipped = fmt::format("step {}: {}", step_, cause);
   if (scaler_) {
-    const bool exhausted = scaler_->update(!result.applied);
-    check(ErrorKind::numeric, !exhausted, "{}; the loss scale is at its minimum, {}", result.skipped, scale_);
+    scaler_->update(!result.applied, result.skipped);
   } else if (!result.applied && options_.on_nonfinite == OnNonFinite::stop) {
     fail(ErrorKind::numeric, "{}; parameters are those of the last step", result.skipped);
   }
@@ -307,7 +306,7 @@ StepResult BucketEngine::judge(const std::vector<StepReport>& reports) {
 }
 
 // Which rank's which value isn't finite; empty where all are.
-std::string BucketEngine::nonfinite_cause(const std::vector<StepReport>& reports, double norm) const {
+std::string BucketEngine::nonfinite_cause(const std::vector<StepReport>& reports, std::span<const double> sums) const {
   for (size_t j = 0; j < reports[0].losses.size(); ++j) {
     for (size_t rank = 0; rank < reports.size(); ++rank) {
       const float loss = reports[rank].losses[j];
@@ -315,7 +314,8 @@ std::string BucketEngine::nonfinite_cause(const std::vector<StepReport>& reports
         return fmt::format("the loss is {} (rank {}, micro-batch {})", loss, rank, j * reports.size() + rank);
     }
   }
-  if (std::isfinite(norm)) return {};
+  const std::string parameter = norm_->first_nonfinite(sums);
+  if (parameter.empty()) return {};
   for (const StepReport& report : reports) {
     if (!report.nonfinite) continue;
     const Placed& placed = space_.at(report.nonfinite->offset);
@@ -324,7 +324,7 @@ std::string BucketEngine::nonfinite_cause(const std::vector<StepReport>& reports
     return where +
            (report.nonfinite->rank >= 0 ? fmt::format(", rank {})", report.nonfinite->rank) : ", the sum over ranks)");
   }
-  return fmt::format("the gradient of {} isn't finite", norm_->first_nonfinite(roots_of(reports, norm_->ranks())));
+  return fmt::format("the gradient of {} isn't finite", parameter);
 }
 
 // ---- state
@@ -336,16 +336,22 @@ std::vector<StateEntry> BucketEngine::state() {
 }
 
 std::string BucketEngine::scalars() const {
-  nlohmann::json json{{"optimizer_steps", optimizer_->steps()}, {"step", step_}};
-  if (scaler_) json["loss_scaler"] = nlohmann::json::parse(scaler_->state());
+  nlohmann::json json{{"t", optimizer_->t()}, {"step", step_}};
+  if (scaler_) {
+    const auto& scaler = scaler_->state();
+    json["loss_scaler"] = {{"scale", scaler.scale}, {"good", scaler.good}, {"hysteresis_left", scaler.hysteresis_left}};
+  }
   return json.dump();
 }
 
 void BucketEngine::restore(const std::string& scalars) {
   const auto json = nlohmann::json::parse(scalars);
-  optimizer_->set_steps(json.at("optimizer_steps"));
+  optimizer_->set_t(json.at("t"));
   step_ = json.at("step");
-  if (scaler_) scaler_->restore(json.at("loss_scaler").dump());
+  if (scaler_) {
+    const auto& scaler = json.at("loss_scaler");
+    scaler_->restore({scaler.at("scale"), scaler.at("good"), scaler.at("hysteresis_left")});
+  }
   optimizer_->publish_masters();
   publish();
   synchronize();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -107,7 +108,7 @@ class BucketEngine : public Engine {
   void settle(const Pending& pending);
   std::vector<StepReport> exchange(const std::vector<Tensor>& gradients);
   StepResult judge(const std::vector<StepReport>& reports);
-  std::string nonfinite_cause(const std::vector<StepReport>& reports, double norm) const;
+  std::string nonfinite_cause(const std::vector<StepReport>& reports, std::span<const double> sums) const;
   double seed() const;
 
   double lr_;

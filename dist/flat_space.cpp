@@ -31,7 +31,7 @@ FlatSpace::FlatSpace(const std::vector<Variable>& parameters, const Options& opt
     if (parameters_.empty()) dtype_ = options.precision;
     check(p.dtype() == DType::f32, "engine: {} is {}; models are made in f32 and the engine casts", p.name(),
           name_of(p.dtype()));
-    parameters_.push_back({p, size_, p.numel(), static_cast<int>(i), p.rank() >= 2});
+    parameters_.push_back({p, size_, p.numel(), static_cast<int>(i)});
     size_ += p.numel();
   }
   cut_buckets(options, unit_of);

@@ -34,7 +34,6 @@ struct Placed {
   int64_t offset = 0;    // in the flat space
   int64_t size = 0;      // elements
   int registration = 0;  // position in registration order
-  bool decays = false;
 };
 
 // A run of one parameter: elements [begin, end) of it.

@@ -23,9 +23,6 @@ EngineKind parse_engine(const std::string& text);
 Accumulation parse_accumulation(const std::string& text);
 PartitionKind parse_partition(const std::string& text);
 
-using optim::LossScaleOptions;  // config.md "Dynamic loss scale"; read only where parameters are f16
-using optim::OptimizerOptions;
-
 struct Options {
   EngineKind engine = EngineKind::ddp;
   double lr = 1e-3;  // until set_learning_rate
@@ -34,10 +31,10 @@ struct Options {
   int micro_steps = 1;  // k: forward and backward passes per optimizer step
   Accumulation accumulation = Accumulation::automatic;
   double clip = 0;  // global gradient norm; 0: off
-  OptimizerOptions optimizer;
+  optim::OptimizerOptions optimizer;
   Algorithm reduction = Algorithm::ordered;
-  DType precision = DType::f32;  // of parameters, activations and gradients
-  LossScaleOptions loss_scale;
+  DType precision = DType::f32;        // of parameters, activations and gradients
+  optim::LossScaleOptions loss_scale;  // read only where precision is f16
   OnNonFinite on_nonfinite = OnNonFinite::stop;
 
   // ---- how, not what
