@@ -1,0 +1,144 @@
+// The engine never changes the bits (level D2 of the numerics), and the books equal the formulas.
+#include <gtest/gtest.h>
+
+#include "tests/dist/tiny_model.h"
+
+namespace sg::dist::testing {
+namespace {
+
+constexpr EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
+                                  EngineKind::zero3};
+
+Options base_options() {
+  Options options;
+  options.lr = 3e-3;
+  options.first_bucket_bytes = 2000;
+  options.bucket_bytes = 6000;
+  return options;
+}
+
+std::string describe(const Run& r) {
+  return fmt::format("{} N={} {} k={} {} clip={} overlap={} {} tied={} bucket={}", name_of(r.options.engine), r.ranks,
+                     name_of(r.options.precision), r.options.micro_steps, name_of(r.options.accumulation),
+                     r.options.clip, r.options.overlap, name_of(r.options.partition), r.tied, r.options.bucket_bytes);
+}
+
+// Everything bits may depend on, for N ranks; each engine is held against ddp there.
+std::vector<Run> numerics(int ranks, bool full) {
+  std::vector<Run> runs;
+  for (DType precision : {DType::f32, DType::bf16, DType::f16}) {
+    for (int k : {1, 4}) {
+      for (Accumulation order : {Accumulation::local_first, Accumulation::ranks_first}) {
+        for (double clip : {0.0, 0.5}) {
+          for (bool tied : {true, false}) {
+            if (k == 1 && order == Accumulation::ranks_first) continue;
+            if (!full && (clip > 0) != tied) continue;  // pairwise
+            Run r{base_options(), ranks, 3, tied};
+            r.options.precision = precision;
+            r.options.micro_steps = k;
+            r.options.accumulation = order;
+            r.options.clip = clip;
+            r.options.loss_scale.initial_power = 10;
+            runs.push_back(r);
+          }
+        }
+      }
+    }
+  }
+  return runs;
+}
+
+class EveryEngine : public ::testing::TestWithParam<int> {};
+
+TEST_P(EveryEngine, HasDdpsBits) {
+  const int ranks = GetParam();
+  for (Run r : numerics(ranks, ranks == 2)) {
+    r.options.engine = EngineKind::ddp;
+    const Outcome reference = run(r);
+    for (EngineKind engine : engines) {
+      for (PartitionKind partition : {PartitionKind::bucket, PartitionKind::contiguous}) {
+        for (bool overlap : {true, false}) {
+          if (ranks != 2 && overlap == (partition == PartitionKind::contiguous)) continue;
+          r.options.engine = engine;
+          r.options.partition = partition;
+          r.options.overlap = overlap;
+          EXPECT_TRUE(run(r) == reference) << describe(r);
+        }
+      }
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, EveryEngine, ::testing::Values(1, 2, 3, 4));
+
+TEST(Engine, BucketSizesDontChangeBits) {
+  for (EngineKind engine : engines) {
+    Run r{base_options(), 3};
+    r.options.engine = engine;
+    r.options.clip = 1;
+    const Outcome reference = run(r);
+    for (int64_t bytes : {1, 5000, 1 << 30}) {
+      r.options.bucket_bytes = r.options.first_bucket_bytes = bytes;
+      EXPECT_TRUE(run(r) == reference) << describe(r);
+    }
+  }
+}
+
+TEST(Engine, NoneIsDdpOnOneRank) {
+  Run r{base_options(), 1};
+  r.options.engine = EngineKind::ddp;
+  const Outcome reference = run(r);
+  r.options.engine = EngineKind::none;
+  EXPECT_TRUE(run(r) == reference);
+}
+
+TEST(Engine, EveryOptimizerHasDdpsBits) {
+  for (const char* type : {"adam", "sgd", "lion"}) {
+    Run r{base_options(), 2};
+    r.options.optimizer.type = type;
+    r.options.engine = EngineKind::ddp;
+    const Outcome reference = run(r);
+    r.options.engine = EngineKind::zero3;
+    EXPECT_TRUE(run(r) == reference) << type;
+  }
+}
+
+TEST(Engine, LazyStreamsShowNoMissingWait) {
+  for (EngineKind engine : engines) {
+    Run r{base_options(), 2};
+    r.options.engine = engine;
+    const Outcome reference = run(r);
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      set_lazy_streams(true, seed);
+      const bool equal = run(r) == reference;
+      set_lazy_streams(false);
+      EXPECT_TRUE(equal) << describe(r) << " seed " << seed;
+    }
+  }
+}
+
+TEST(Engine, DestructionReturnsEveryByte) {
+  for (EngineKind engine : engines) {
+    Run r{base_options(), 2};
+    r.options.engine = engine;
+    r.options.micro_steps = 2;
+    run(r);
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(pool(cpu(rank)).ledger().total(), 0u) << describe(r);
+  }
+}
+
+TEST(Engine, MisuseIsAUsageError) {
+  run_threads(1, [](Comm& comm) {
+    const TinyModel model(true);
+    auto engine = initialize(model.units(), {}, comm);
+    EXPECT_THROW(engine->step(), Error);
+    EXPECT_THROW(engine->backward(Variable(full({}, 1))), Error);
+    const Tensor ids = random_ids(0, 4);
+    const Variable loss = engine->forward([&] { return model.loss(ids, ids); });
+    engine->backward(loss);
+    EXPECT_THROW(engine->backward(loss), Error);
+    EXPECT_THROW(engine->forward([&] { return Variable(zeros({2})); }), Error);
+  });
+}
+
+}  // namespace
+}  // namespace sg::dist::testing

@@ -1,0 +1,128 @@
+// A small language model made of autograd's ops alone, and a run of it under any engine, for the tests of engines.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "autograd/ops.h"
+#include "dist/engine.h"
+#include "dist/launch.h"
+
+namespace sg::dist::testing {
+
+// Embedding, one block with a parameter that is never used, and a classifier; about 8,000 parameters in chunks of odd
+// sizes.
+class TinyModel {
+ public:
+  explicit TinyModel(bool tied)
+      : table_(parameter("table", {131, 24})),
+        gain_(parameter("block.gain", {24})),
+        up_(parameter("block.up", {48, 24})),
+        up_bias_(parameter("block.up_bias", {48})),
+        unused_(parameter("block.unused", {1500})),
+        down_(parameter("block.down", {24, 48})),
+        classifier_(tied ? table_ : parameter("head.weight", {131, 24})) {
+    units_ = {{"embed", {table_}}, {"block", {gain_, up_, up_bias_, unused_, down_}}, {"head", {classifier_}}};
+  }
+
+  std::vector<Unit> units() const { return units_; }
+
+  // tokens, targets (rows) i32
+  Variable loss(const Tensor& tokens, const Tensor& targets) const {
+    const Variable x = call_unit(units_[0].hooks, [&] { return embedding(table_, tokens); });
+    const Variable y = call_unit(units_[1].hooks, [&] {
+      return add(x, linear(linear_activation(PointwiseOp::gelu_tanh, rmsnorm(x, gain_, 1e-5f), up_, up_bias_), down_));
+    });
+    return call_unit(units_[2].hooks, [&] { return classifier_loss(y, classifier_, targets); });
+  }
+
+ private:
+  Variable parameter(const std::string& name, const Shape& shape) {
+    CategoryScope scope(Category::parameters);
+    return Variable(random_normal(shape, {.seed = 7, .op = next_++}, shape.rank() == 1 ? 1.0f : 0.0f, 0.1f), true,
+                    name);
+  }
+
+  uint64_t next_ = 0;
+  Variable table_, gain_, up_, up_bias_, unused_, down_, classifier_;
+  std::vector<Unit> units_;
+};
+
+inline Tensor random_ids(uint64_t op, int64_t rows) {
+  CategoryScope scope(Category::data);
+  return cast(random_uniform({rows}, {.seed = 11, .op = op}, 0, 131), DType::i32);
+}
+
+struct Outcome {
+  std::vector<uint32_t> loss_bits;                  // by step
+  std::vector<double> norms;                        // by step
+  std::map<std::string, std::vector<float>> state;  // "kind/parameter" → all elements
+  std::vector<TrafficTable> traffic;                // by rank, of all steps
+  std::vector<Ledger> memory;                       // by rank
+
+  friend bool operator==(const Outcome& a, const Outcome& b) {
+    return a.loss_bits == b.loss_bits && a.norms == b.norms && a.state == b.state;
+  }
+};
+
+struct Run {
+  Options options;
+  int ranks = 1;
+  int steps = 3;
+  bool tied = true;
+  int64_t rows = 24;  // of a micro-batch
+};
+
+inline void collect(Outcome& outcome, Engine& engine, std::mutex& mutex) {
+  std::lock_guard lock(mutex);
+  for (const StateEntry& entry : engine.state()) {
+    auto& all = outcome.state[entry.kind + "/" + entry.parameter];
+    all.resize(static_cast<size_t>(numel(entry.shape)));
+    const std::vector<float> values = entry.values.to_vector<float>();
+    std::copy(values.begin(), values.end(), all.begin() + entry.begin);
+  }
+}
+
+// `visit(engine, step)` is called on every rank after each step.
+template <class Visit>
+Outcome run(const Run& r, Visit&& visit) {
+  Outcome outcome;
+  outcome.traffic.resize(static_cast<size_t>(r.ranks));
+  outcome.memory.resize(static_cast<size_t>(r.ranks));
+  std::mutex mutex;
+  CommOptions comm_options;
+  comm_options.ranks = r.ranks;
+  comm_options.timeout = 60;
+  comm_options.device.threads = 1;
+  run_threads(comm_options, [&](Comm& comm) {
+    const TinyModel model(r.tied);
+    auto engine = initialize(model.units(), r.options, comm);
+    const int k = r.options.micro_steps;
+    for (int step = 0; step < r.steps; ++step) {
+      for (int j = 0; j < k; ++j) {
+        const auto number = static_cast<uint64_t>((step * k + j) * r.ranks + comm.rank());
+        const Tensor tokens = random_ids(2 * number, r.rows), targets = random_ids(2 * number + 1, r.rows);
+        engine->backward(engine->forward([&] { return model.loss(tokens, targets); }));
+        const StepResult result = engine->step();
+        if (!result.complete || comm.rank() != 0) continue;
+        outcome.loss_bits.push_back(std::bit_cast<uint32_t>(result.loss));
+        outcome.norms.push_back(result.norm);
+      }
+      visit(*engine, step);
+    }
+    engine->synchronize();
+    const auto rank = static_cast<size_t>(comm.rank());
+    outcome.traffic[rank] = comm.traffic().table();
+    outcome.memory[rank] = pool(comm.device()).ledger();
+    collect(outcome, *engine, mutex);
+  });
+  return outcome;
+}
+inline Outcome run(const Run& r) {
+  return run(r, [](Engine&, int) {});
+}
+
+}  // namespace sg::dist::testing
