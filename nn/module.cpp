@@ -130,10 +130,8 @@ std::vector<Unit> Module::units() const {
   collect_units(units);
   if (units.empty()) units.push_back({path_.empty() ? "model" : path_, parameters(), hooks_});
   std::set<const void*> seen;
-  for (Unit& unit : units) {
-    std::vector<Variable> own;
-    append_new(own, seen, unit.parameters);
-    unit.parameters = std::move(own);
+  for (const Unit& unit : units) {
+    for (const Variable& p : unit.parameters) seen.insert(p.id());
   }
   for (const Variable& p : parameters())
     check(seen.contains(p.id()), "module: {} lies outside of every unit; register its module with add_unit", p.name());
