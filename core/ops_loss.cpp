@@ -38,7 +38,7 @@ Loss classifier(const Tensor& x_in, const Tensor& weight, const Tensor& targets,
   out.losses = empty({x.size(0)}, detail::statistics_dtype(x.dtype()), x.device());
   if (gradient) {
     out.dx = empty_like(x);
-    CategoryScope scope(Category::gradients);
+    CategoryScope scope(Category::workspace);  // until backward hands it over
     out.d_weight = empty_like(weight);
   }
   const detail::Scratch scratch(

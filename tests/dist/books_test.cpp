@@ -1,0 +1,190 @@
+// The ledgers against the formulas of the numerics: bytes held per category, bytes sent and received per operation.
+#include <gtest/gtest.h>
+
+#include "dist/flat_space.h"
+#include "tests/dist/tiny_model.h"
+
+namespace sg::dist::testing {
+namespace {
+
+constexpr uint64_t table_size = 131 * 24;  // the unit that the tied classifier uses again
+
+struct Case {
+  EngineKind engine;
+  int ranks;
+  int micro_steps;
+  Accumulation order;
+  DType precision;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (EngineKind engine : {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3}) {
+    for (int ranks : {1, 2, 3, 4}) {
+      for (int k : {1, 4}) {
+        for (Accumulation order : {Accumulation::local_first, Accumulation::ranks_first}) {
+          for (DType precision : {DType::f32, DType::bf16}) {
+            if (k == 1 && order == Accumulation::ranks_first) continue;
+            all.push_back({engine, ranks, k, order, precision});
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+std::string describe(const Case& c) {
+  return fmt::format("{} N={} k={} {} {}", name_of(c.engine), c.ranks, c.micro_steps, name_of(c.order),
+                     name_of(c.precision));
+}
+
+Run run_of(const Case& c) {
+  Run r{{}, c.ranks, 2};
+  r.options.engine = c.engine;
+  r.options.micro_steps = c.micro_steps;
+  r.options.accumulation = c.order;
+  r.options.precision = c.precision;
+  r.options.first_bucket_bytes = 3000;
+  r.options.bucket_bytes = 9000;
+  return r;
+}
+
+// Element counts that the formulas speak of, for each rank.
+struct Sizes {
+  uint64_t phi = 0;
+  std::vector<uint64_t> owned;        // s_r of the sharded engines
+  std::vector<uint64_t> reduced;      // s_r inside ddp's all-reduces, summed over messages
+  std::vector<uint64_t> owned_table;  // s_r of the tied unit
+};
+
+Sizes sizes_of(const Run& r) {
+  const TinyModel model(true);
+  std::vector<Variable> parameters;
+  std::vector<int> unit_of;
+  for (size_t u = 0; u < 2; ++u) {
+    for (const Variable& p : model.units()[u].parameters) {
+      parameters.push_back(p);
+      unit_of.push_back(static_cast<int>(u));
+    }
+  }
+  const FlatSpace space(parameters, r.options, r.ranks,
+                        r.options.engine == EngineKind::zero3 ? unit_of : std::vector<int>{});
+  Sizes sizes;
+  sizes.phi = static_cast<uint64_t>(space.size());
+  for (int rank = 0; rank < r.ranks; ++rank) {
+    uint64_t owned = 0, reduced = 0, table = 0;
+    for (const Bucket& bucket : space.buckets()) {
+      for (const Message& message : bucket.messages) {
+        owned += static_cast<uint64_t>(message.shards.count(rank));
+        reduced += static_cast<uint64_t>(Shards::even(message.size(), r.ranks).count(rank));
+        if (space.at(bucket.begin).parameter.name() == "table")
+          table += static_cast<uint64_t>(message.shards.count(rank));
+      }
+    }
+    sizes.owned.push_back(owned);
+    sizes.reduced.push_back(reduced);
+    sizes.owned_table.push_back(table);
+  }
+  return sizes;
+}
+
+struct Expected {
+  uint64_t sent = 0, received = 0;
+};
+
+void add_reduce_scatter(Expected& e, uint64_t times, uint64_t n, uint64_t phi, uint64_t s) {
+  e.sent += times * (phi - s);
+  e.received += times * (n - 1) * s;
+}
+void add_all_gather(Expected& e, uint64_t times, uint64_t n, uint64_t phi, uint64_t s) {
+  e.sent += times * (n - 1) * s;
+  e.received += times * (phi - s);
+}
+
+// Elements of one applied step.
+Expected expected_traffic(const Case& c, const Sizes& sizes, int rank) {
+  const auto n = static_cast<uint64_t>(c.ranks), k = static_cast<uint64_t>(c.micro_steps), phi = sizes.phi;
+  const uint64_t crossings = c.order == Accumulation::ranks_first ? k : 1;
+  const uint64_t s = sizes.owned[static_cast<size_t>(rank)];
+  Expected e;
+  if (n == 1) return e;
+  switch (c.engine) {
+    case EngineKind::none: break;
+    case EngineKind::dp:  // replica 0 owns everything
+      add_reduce_scatter(e, crossings, n, phi, rank == 0 ? phi : 0);
+      add_all_gather(e, 1, n, phi, rank == 0 ? phi : 0);
+      break;
+    case EngineKind::ddp: {
+      const uint64_t each = phi + (n - 2) * sizes.reduced[static_cast<size_t>(rank)];
+      e.sent = e.received = crossings * each;
+      break;
+    }
+    case EngineKind::zero1:
+    case EngineKind::zero2:
+      add_reduce_scatter(e, crossings, n, phi, s);
+      add_all_gather(e, 1, n, phi, s);
+      break;
+    case EngineKind::zero3:
+      add_reduce_scatter(e, crossings, n, phi, s);
+      add_all_gather(e, 2 * k, n, phi, s);
+      add_all_gather(e, 2 * k, n, table_size,
+                     sizes.owned_table[static_cast<size_t>(rank)]);  // the tied unit's second use
+      break;
+  }
+  return e;
+}
+
+TEST(Books, TrafficEqualsTheTable) {
+  for (const Case& c : cases()) {
+    const Run r = run_of(c);
+    const Sizes sizes = sizes_of(r);
+    const Outcome outcome = run(r);
+    const uint64_t element = size_of(c.precision);
+    for (int rank = 0; rank < c.ranks; ++rank) {
+      Traffic all;
+      for (const auto& by_phase : outcome.traffic[static_cast<size_t>(rank)])
+        all += by_phase[static_cast<size_t>(Phase::step)];
+      const Expected e = expected_traffic(c, sizes, rank);
+      EXPECT_EQ(all.sent, e.sent * element * 2) << describe(c) << " rank " << rank;
+      EXPECT_EQ(all.received, e.received * element * 2) << describe(c) << " rank " << rank;
+      EXPECT_EQ(all.padding, 0u) << describe(c);
+    }
+  }
+}
+
+TEST(Books, ModelStatesEqualTheTable) {
+  for (const Case& c : cases()) {
+    const Run r = run_of(c);
+    const Sizes sizes = sizes_of(r);
+    const Outcome outcome = run(r);
+    const uint64_t p = size_of(c.precision), g = p, optimizer = c.precision == DType::f32 ? 8 : 12;
+    for (int rank = 0; rank < c.ranks; ++rank) {
+      const uint64_t phi = sizes.phi, s = sizes.owned[static_cast<size_t>(rank)];
+      const uint64_t dp_owned = rank == 0 ? phi : 0;
+      uint64_t parameters = p * phi, gradients = g * phi, states = optimizer * phi, ranks_first = 4 * phi;
+      if (c.engine == EngineKind::dp) states = optimizer * dp_owned, ranks_first = 4 * dp_owned;
+      if (c.engine >= EngineKind::zero1) states = optimizer * s, ranks_first = 4 * s;
+      if (c.engine >= EngineKind::zero2) gradients = g * s;
+      if (c.engine >= EngineKind::zero3) parameters = p * s;
+      const uint64_t accumulation = c.micro_steps == 1                     ? 0
+                                    : c.order == Accumulation::ranks_first ? ranks_first
+                                                                           : 4 * phi;
+      const Ledger& memory = outcome.memory[static_cast<size_t>(rank)];
+      EXPECT_EQ(memory.peak(Category::parameters), parameters) << describe(c) << " rank " << rank;
+      EXPECT_EQ(memory.peak(Category::gradients), gradients) << describe(c) << " rank " << rank;
+      EXPECT_EQ(memory.peak(Category::optimizer), states) << describe(c) << " rank " << rank;
+      EXPECT_EQ(memory.peak(Category::accumulation), accumulation) << describe(c) << " rank " << rank;
+    }
+  }
+}
+
+TEST(Books, ShardsAreEqualWithinAChunkPerRank) {
+  Run r = run_of({EngineKind::zero1, 4, 1, Accumulation::local_first, DType::f32});
+  const Sizes sizes = sizes_of(r);
+  const auto [least, most] = std::minmax_element(sizes.owned.begin(), sizes.owned.end());
+  EXPECT_LE(*most - *least, static_cast<uint64_t>(2 * norm_chunk));  // a short last chunk may be dealt to either
+}
+
+}  // namespace
+}  // namespace sg::dist::testing
