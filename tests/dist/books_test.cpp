@@ -39,8 +39,8 @@ std::string describe(const Case& c) {
                      name_of(c.precision));
 }
 
-Run run_of(const Case& c) {
-  Run r{{}, c.ranks, 2};
+Training training_of(const Case& c) {
+  Training r{{}, c.ranks, 2};
   r.options.engine = c.engine;
   r.options.micro_steps = c.micro_steps;
   r.options.accumulation = c.order;
@@ -58,7 +58,7 @@ struct Sizes {
   std::vector<uint64_t> owned_table;  // s_r of the tied unit
 };
 
-Sizes sizes_of(const Run& r) {
+Sizes sizes_of(const Training& r) {
   const TinyModel model(true);
   std::vector<Variable> parameters;
   std::vector<int> unit_of;
@@ -137,9 +137,9 @@ Expected expected_traffic(const Case& c, const Sizes& sizes, int rank) {
 
 TEST(Books, TrafficEqualsTheTable) {
   for (const Case& c : cases()) {
-    const Run r = run_of(c);
+    const Training r = training_of(c);
     const Sizes sizes = sizes_of(r);
-    const Outcome outcome = run(r);
+    const Outcome outcome = train(r);
     const uint64_t element = size_of(c.precision);
     for (int rank = 0; rank < c.ranks; ++rank) {
       Traffic all;
@@ -155,9 +155,9 @@ TEST(Books, TrafficEqualsTheTable) {
 
 TEST(Books, ModelStatesEqualTheTable) {
   for (const Case& c : cases()) {
-    const Run r = run_of(c);
+    const Training r = training_of(c);
     const Sizes sizes = sizes_of(r);
-    const Outcome outcome = run(r);
+    const Outcome outcome = train(r);
     const uint64_t p = size_of(c.precision), g = p, optimizer = c.precision == DType::f32 ? 8 : 12;
     for (int rank = 0; rank < c.ranks; ++rank) {
       const uint64_t phi = sizes.phi, s = sizes.owned[static_cast<size_t>(rank)];
@@ -180,7 +180,7 @@ TEST(Books, ModelStatesEqualTheTable) {
 }
 
 TEST(Books, ShardsAreEqualWithinAChunkPerRank) {
-  Run r = run_of({EngineKind::zero1, 4, 1, Accumulation::local_first, DType::f32});
+  Training r = training_of({EngineKind::zero1, 4, 1, Accumulation::local_first, DType::f32});
   const Sizes sizes = sizes_of(r);
   const auto [least, most] = std::minmax_element(sizes.owned.begin(), sizes.owned.end());
   EXPECT_LE(*most - *least, static_cast<uint64_t>(2 * norm_chunk));  // a short last chunk may be dealt to either

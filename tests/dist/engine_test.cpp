@@ -17,15 +17,15 @@ Options base_options() {
   return options;
 }
 
-std::string describe(const Run& r) {
+std::string describe(const Training& r) {
   return fmt::format("{} N={} {} k={} {} clip={} overlap={} {} tied={} bucket={}", name_of(r.options.engine), r.ranks,
                      name_of(r.options.precision), r.options.micro_steps, name_of(r.options.accumulation),
                      r.options.clip, r.options.overlap, name_of(r.options.partition), r.tied, r.options.bucket_bytes);
 }
 
 // Everything bits may depend on, for N ranks; each engine is held against ddp there.
-std::vector<Run> numerics(int ranks, bool full) {
-  std::vector<Run> runs;
+std::vector<Training> numerics(int ranks, bool full) {
+  std::vector<Training> runs;
   for (DType precision : {DType::f32, DType::bf16, DType::f16}) {
     for (int k : {1, 4}) {
       for (Accumulation order : {Accumulation::local_first, Accumulation::ranks_first}) {
@@ -33,7 +33,7 @@ std::vector<Run> numerics(int ranks, bool full) {
           for (bool tied : {true, false}) {
             if (k == 1 && order == Accumulation::ranks_first) continue;
             if (!full && (clip > 0) != tied) continue;  // pairwise
-            Run r{base_options(), ranks, 3, tied};
+            Training r{base_options(), ranks, 3, tied};
             r.options.precision = precision;
             r.options.micro_steps = k;
             r.options.accumulation = order;
@@ -52,9 +52,9 @@ class EveryEngine : public ::testing::TestWithParam<int> {};
 
 TEST_P(EveryEngine, HasDdpsBits) {
   const int ranks = GetParam();
-  for (Run r : numerics(ranks, ranks == 2)) {
+  for (Training r : numerics(ranks, ranks == 2)) {
     r.options.engine = EngineKind::ddp;
-    const Outcome reference = run(r);
+    const Outcome reference = train(r);
     for (EngineKind engine : engines) {
       for (PartitionKind partition : {PartitionKind::bucket, PartitionKind::contiguous}) {
         for (bool overlap : {true, false}) {
@@ -62,7 +62,7 @@ TEST_P(EveryEngine, HasDdpsBits) {
           r.options.engine = engine;
           r.options.partition = partition;
           r.options.overlap = overlap;
-          EXPECT_TRUE(run(r) == reference) << describe(r);
+          EXPECT_TRUE(train(r) == reference) << describe(r);
         }
       }
     }
@@ -72,44 +72,44 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EveryEngine, ::testing::Values(1, 2, 3, 4));
 
 TEST(Engine, BucketSizesDontChangeBits) {
   for (EngineKind engine : engines) {
-    Run r{base_options(), 3};
+    Training r{base_options(), 3};
     r.options.engine = engine;
     r.options.clip = 1;
-    const Outcome reference = run(r);
+    const Outcome reference = train(r);
     for (int64_t bytes : {1, 5000, 1 << 30}) {
       r.options.bucket_bytes = r.options.first_bucket_bytes = bytes;
-      EXPECT_TRUE(run(r) == reference) << describe(r);
+      EXPECT_TRUE(train(r) == reference) << describe(r);
     }
   }
 }
 
 TEST(Engine, NoneIsDdpOnOneRank) {
-  Run r{base_options(), 1};
+  Training r{base_options(), 1};
   r.options.engine = EngineKind::ddp;
-  const Outcome reference = run(r);
+  const Outcome reference = train(r);
   r.options.engine = EngineKind::none;
-  EXPECT_TRUE(run(r) == reference);
+  EXPECT_TRUE(train(r) == reference);
 }
 
 TEST(Engine, EveryOptimizerHasDdpsBits) {
   for (const char* type : {"adam", "sgd", "lion"}) {
-    Run r{base_options(), 2};
+    Training r{base_options(), 2};
     r.options.optimizer.type = type;
     r.options.engine = EngineKind::ddp;
-    const Outcome reference = run(r);
+    const Outcome reference = train(r);
     r.options.engine = EngineKind::zero3;
-    EXPECT_TRUE(run(r) == reference) << type;
+    EXPECT_TRUE(train(r) == reference) << type;
   }
 }
 
 TEST(Engine, LazyStreamsShowNoMissingWait) {
   for (EngineKind engine : engines) {
-    Run r{base_options(), 2};
+    Training r{base_options(), 2};
     r.options.engine = engine;
-    const Outcome reference = run(r);
+    const Outcome reference = train(r);
     for (uint64_t seed = 0; seed < 6; ++seed) {
       set_lazy_streams(true, seed);
-      const bool equal = run(r) == reference;
+      const bool equal = train(r) == reference;
       set_lazy_streams(false);
       EXPECT_TRUE(equal) << describe(r) << " seed " << seed;
     }
@@ -118,10 +118,10 @@ TEST(Engine, LazyStreamsShowNoMissingWait) {
 
 TEST(Engine, DestructionReturnsEveryByte) {
   for (EngineKind engine : engines) {
-    Run r{base_options(), 2};
+    Training r{base_options(), 2};
     r.options.engine = engine;
     r.options.micro_steps = 2;
-    run(r);
+    train(r);
     for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(pool(cpu(rank)).ledger().total(), 0u) << describe(r);
   }
 }

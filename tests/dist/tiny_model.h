@@ -68,7 +68,7 @@ struct Outcome {
   }
 };
 
-struct Run {
+struct Training {
   Options options;
   int ranks = 1;
   int steps = 3;
@@ -88,7 +88,7 @@ inline void collect(Outcome& outcome, Engine& engine, std::mutex& mutex) {
 
 // `visit(engine, step)` is called on every rank after each step.
 template <class Visit>
-Outcome run(const Run& r, Visit&& visit) {
+Outcome train(const Training& r, Visit&& visit) {
   Outcome outcome;
   outcome.traffic.resize(static_cast<size_t>(r.ranks));
   outcome.memory.resize(static_cast<size_t>(r.ranks));
@@ -121,8 +121,8 @@ Outcome run(const Run& r, Visit&& visit) {
   });
   return outcome;
 }
-inline Outcome run(const Run& r) {
-  return run(r, [](Engine&, int) {});
+inline Outcome train(const Training& r) {
+  return train(r, [](Engine&, int) {});
 }
 
 }  // namespace sg::dist::testing
