@@ -40,11 +40,13 @@ SG_INLINE uint64_t philox_key(const RandomKey& k) {
   return z ^ (z >> 31);
 }
 
-// Draws for elements 4·quad … 4·quad+3 of a sample (absolute number).
+// The counter of elements 4·quad … 4·quad+3 of a sample (absolute number), and their draws.
+SG_INLINE Philox4 counter_of(const RandomKey& k, uint64_t sample, uint64_t quad) {
+  return {{static_cast<uint32_t>(quad), static_cast<uint32_t>(sample), static_cast<uint32_t>(k.step),
+           static_cast<uint32_t>((quad >> 32) ^ (sample >> 32 << 8))}};
+}
 SG_INLINE Philox4 draw(const RandomKey& k, uint64_t sample, uint64_t quad) {
-  return philox(philox_key(k),
-                {{static_cast<uint32_t>(quad), static_cast<uint32_t>(sample), static_cast<uint32_t>(k.step),
-                  static_cast<uint32_t>((quad >> 32) ^ (sample >> 32 << 8))}});
+  return philox(philox_key(k), counter_of(k, sample, quad));
 }
 
 // Uniform in [0, 1) with 24 bits, exact in f32.

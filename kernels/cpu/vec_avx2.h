@@ -65,6 +65,7 @@ SG_INLINE Vec from_bf16(__m128i bits) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 SG_INLINE __m128i to_f16(Vec x) { return _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+SG_INLINE Vec from_f16(__m128i bits) { return _mm256_cvtph_ps(bits); }
 
 // The first n lanes of a vector, 0 < n < lanes; loads give zeros elsewhere.
 struct Part {
