@@ -1,7 +1,7 @@
 // The optimizers' element functors, one for host and device: one update of one element (or one vector of elements).
 //
-// Coefficients are made once on the host; the functor itself has explicit FMAs, IEEE division and square root, so a parameter
-// gets the same bits wherever and in whatever split it is updated. Compile device code without contraction.
+// Coefficients are made once on the host; the functor itself has explicit FMAs, IEEE division and square root, so a
+// parameter gets the same bits wherever and in whatever split it is updated. Compile device code without contraction.
 #pragma once
 #include "kernels/element.h"
 #include "kernels/table.h"

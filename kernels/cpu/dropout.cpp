@@ -1,5 +1,5 @@
-// Random numbers: uniform and normal fills, and dropout. Blocks of draws start at multiples of block_draws within a sample,
-// so every element meets its own counter whatever the cut into tasks.
+// Random numbers: uniform and normal fills, and dropout. Blocks of draws start at multiples of block_draws within a
+// sample, so every element meets its own counter whatever the cut into tasks.
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/runtime/parallel.h"
@@ -20,7 +20,8 @@ void for_blocks(const View& x, const RandomKey& key, StreamHandle stream, F&& bo
     for (int64_t task = begin; task < end; ++task) {
       const int64_t sample = task / blocks, start = task % blocks * block_draws;
       const int64_t count = n - start < block_draws ? n - start : block_draws;
-      body(sample * n + start, count, key.first_sample + static_cast<uint64_t>(sample), static_cast<uint64_t>(start / 4));
+      body(sample * n + start, count, key.first_sample + static_cast<uint64_t>(sample),
+           static_cast<uint64_t>(start / 4));
     }
   });
 }

@@ -72,7 +72,8 @@ void embedding_backward(const View& ids, const View& dy, const View& d_table, bo
     S sum[strip] = {};
     for (int32_t row = head; row >= 0; row = lists.next[row]) {
       const T* const in = dy.as<T>() + row * n + left;
-      for_lanes<V>(width, [&](int64_t i, auto part) { store(sum + i, load(sum + i, part) + load(in + i, part), part); });
+      for_lanes<V>(width,
+                   [&](int64_t i, auto part) { store(sum + i, load(sum + i, part) + load(in + i, part), part); });
     }
     T* const out = d_table.as<T>() + id_at(ids, head) * n + left;
     for_lanes<V>(width, [&](int64_t i, auto part) {

@@ -9,9 +9,75 @@ namespace sg::kernels::SG_ISA {
 void fill(const View& out, double value, StreamHandle);
 void copy(const View& in, const View& out, StreamHandle);
 
+// dropout.cpp
+void random_uniform(const View& out, RandomKey, float low, float high, StreamHandle);
+void random_normal(const View& out, RandomKey, float mean, float deviation, StreamHandle);
+template <class T>
+void dropout(const View& x, const View& y, float probability, RandomKey, StreamHandle);
+
 // pointwise.cpp
 template <class T>
 void pointwise(PointwiseOp, const View* inputs, const View& out, double scalar, StreamHandle);
+
+// reduce.cpp
+template <class T>
+void reduce(ReduceOp, const View& x, const View& out, StreamHandle);
+template <class T>
+void argmax(const View& x, const View& indices, StreamHandle);
+
+// embedding.cpp
+template <class T>
+void embedding(const View& table, const View& ids, const View& out, StreamHandle);
+template <class T>
+void embedding_backward(const View& ids, const View& dy, const View& d_table, bool accumulate, Workspace, StreamHandle);
+size_t embedding_backward_workspace(const View& ids, const View& d_table, int threads);
+
+// nn.cpp
+template <class T>
+void softmax(const View& x, const View& y, StreamHandle);
+template <class T>
+void softmax_backward(const View& y, const View& dy, const View& dx, StreamHandle);
+template <class T>
+void layernorm(const View& x, const View& residual, const View& gain, const View& bias, float eps, const View& sum,
+               const View& y, const View& mean, const View& rstd, StreamHandle);
+template <class T>
+void layernorm_backward(const View& dy, const View& d_sum, const View& x, const View& gain, const View& mean,
+                        const View& rstd, const View& dx, const View& d_gain, const View& d_bias, Workspace,
+                        StreamHandle);
+size_t layernorm_backward_workspace(const View& x, int threads);
+template <class T>
+void rmsnorm(const View& x, const View& residual, const View& gain, float eps, const View& sum, const View& y,
+             const View& rstd, StreamHandle);
+template <class T>
+void rmsnorm_backward(const View& dy, const View& d_sum, const View& x, const View& gain, const View& rstd,
+                      const View& dx, const View& d_gain, Workspace, StreamHandle);
+template <class T>
+void activation_backward(PointwiseOp f, const View& x, const View& dy, const View& dx, const View& d_bias, Workspace,
+                         StreamHandle);
+template <class T>
+void column_sum(const View& dy, const View& d_bias, Workspace, StreamHandle);
+size_t column_sum_workspace(const View& dy, int threads);
+
+// rope.cpp
+template <class T>
+void rope(const View& x, const View& positions, float theta, bool inverse, const View& y, StreamHandle);
+
+// update.cpp; G is the gradient's type.
+template <class G>
+void adam(const View& master, const View& gradient, const View& moment1, const View& moment2, const View& parameter,
+          const AdamOptions&, StreamHandle);
+template <class G>
+void sgd(const View& master, const View& gradient, const View& momentum, const View& parameter, const SgdOptions&,
+         StreamHandle);
+template <class G>
+void lion(const View& master, const View& gradient, const View& momentum, const View& parameter, const LionOptions&,
+          StreamHandle);
+template <class T>
+void accumulate(const View& x, const View& acc, StreamHandle);
+template <class T>
+void sum_squares(const View& x, const View& partial, StreamHandle);
+template <class T>
+void tree_sum(const View* inputs, int n, const View& out, float scale, StreamHandle);
 
 // matmul.cpp
 template <class T>

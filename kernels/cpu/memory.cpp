@@ -20,96 +20,90 @@ SG_INLINE To convert(From x) {
   else return static_cast<To>(x);
 }
 
-// Calls f with a null pointer of the C++ type of t.
-template <class F>
-SG_INLINE void with_type(DType t, F&& f) {
-  switch (t) {
-    case DType::f32: return f(static_cast<float*>(nullptr));
-    case DType::f64: return f(static_cast<double*>(nullptr));
-    case DType::f16: return f(static_cast<f16*>(nullptr));
-    case DType::bf16: return f(static_cast<bf16*>(nullptr));
-    case DType::i32: return f(static_cast<int32_t*>(nullptr));
-    case DType::i64: return f(static_cast<int64_t*>(nullptr));
-    case DType::u8: return f(static_cast<uint8_t*>(nullptr));
-    case DType::boolean: return f(static_cast<bool*>(nullptr));
+using CastFunction = void (*)(const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t n);
+
+template <class To, class From>
+void cast_row(const void* from, int64_t x_stride, void* to, int64_t y_stride, int64_t n) {
+  const From* const x = static_cast<const From*>(from);
+  To* const y = static_cast<To*>(to);
+  if constexpr (std::is_same_v<Lanes<From>, Vec> && std::is_same_v<Lanes<To>, Vec>) {
+    if (x_stride == 1 && y_stride == 1) {
+      return for_lanes<Vec>(n, [&](int64_t i, auto part) { store(y + i, load(x + i, part), part); });
+    }
   }
+  for (int64_t i = 0; i < n; ++i) y[i * y_stride] = convert<To>(x[i * x_stride]);
 }
 
-template <class From, class To>
-SG_INLINE void copy_row(const From* x, int64_t x_stride, To* y, int64_t y_stride, int64_t n) {
-  constexpr bool vectors = std::is_same_v<Lanes<From>, Vec> && std::is_same_v<Lanes<To>, Vec>;
-  if (x_stride == 1 && y_stride == 1) {
-    if constexpr (std::is_same_v<From, To>) {
-      __builtin_memcpy(y, x, static_cast<size_t>(n) * sizeof(To));
-    } else if constexpr (vectors) {
-      for_lanes<Vec>(n, [&](int64_t i, auto part) { store(y + i, load(x + i, part), part); });
-    } else {
-      for (int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
-    }
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i * y_stride] = convert<To>(x[i * x_stride]);
-  }
+template <class To>
+CastFunction cast_from(DType t) {
+  constexpr CastFunction functions[dtype_count] = {cast_row<To, float>,   cast_row<To, double>,  cast_row<To, f16>,
+                                                   cast_row<To, bf16>,    cast_row<To, int32_t>, cast_row<To, int64_t>,
+                                                   cast_row<To, uint8_t>, cast_row<To, bool>};
+  return functions[static_cast<int>(t)];
+}
+CastFunction cast_function(DType from, DType to) {
+  constexpr CastFunction (*functions[dtype_count])(DType) = {cast_from<float>,   cast_from<double>,  cast_from<f16>,
+                                                             cast_from<bf16>,    cast_from<int32_t>, cast_from<int64_t>,
+                                                             cast_from<uint8_t>, cast_from<bool>};
+  return functions[static_cast<int>(to)](from);
 }
 
 // The last two dimensions of a walk are a transpose where out is dense along the last one and in along the one before.
-template <class From, class To>
-void copy_transposed(const Walk<2>& walk, const From* x, To* y, StreamHandle stream) {
-  const int r = walk.rank;
-  const int64_t rows = walk.shape[r - 2], columns = walk.shape[r - 1];
-  const int64_t y_stride = walk.strides[0][r - 2], x_stride = walk.strides[1][r - 1];
-  Walk<2> outer = walk;  // whose rows are the matrices
-  outer.rank = r - 1;
+bool is_transpose(const Walk<2>& walk) {
+  const int last = walk.rank - 1;
+  return last > 0 && walk.strides[0][last] == 1 && walk.strides[1][last] > 1 && walk.strides[1][last - 1] == 1;
+}
+// Tile by tile, so that the lines read along the other dimension stay in cache.
+void copy_transpose(const Walk<2>& walk, size_t size, const char* x, char* y, StreamHandle stream) {
+  const int last = walk.rank - 1;
+  const int64_t rows = walk.shape[last - 1], columns = walk.shape[last], bytes = static_cast<int64_t>(size);
+  const int64_t y_stride = walk.strides[0][last - 1], x_stride = walk.strides[1][last];
+  Walk<2> matrices = walk;  // each row of this walk is one matrix
+  matrices.rank = last;
   const int64_t stripes = (rows + tile - 1) / tile;
-  parallel_for(stream, outer.rows() * stripes, [&](int64_t task, int) {
+  parallel_for(stream, matrices.rows() * stripes, [&](int64_t task, int) {
     int64_t offsets[2];
-    outer.seek(task / stripes, offsets);
+    matrices.seek(task / stripes, offsets);
     const int64_t top = task % stripes * tile, bottom = top + tile < rows ? top + tile : rows;
     for (int64_t left = 0; left < columns; left += tile) {
-      const int64_t right = left + tile < columns ? left + tile : columns;
+      const int64_t width = left + tile < columns ? tile : columns - left;
       for (int64_t i = top; i < bottom; ++i) {
-        for (int64_t j = left; j < right; ++j) {
-          y[offsets[0] + i * y_stride + j] = convert<To>(x[offsets[1] + i + j * x_stride]);
-        }
+        const char* const from = x + (offsets[1] + i + left * x_stride) * bytes;
+        copy_elements(size, from, x_stride, y + (offsets[0] + i * y_stride + left) * bytes, 1, width);
       }
     }
   });
 }
 
-template <class From, class To>
-void copy_as(const View& in, const View& out, StreamHandle stream) {
-  const View* const operands[2] = {&out, &in};
-  const Walk<2> walk = walk_of(operands);
-  const From* x = in.as<From>();
-  To* y = out.as<To>();
-  const int r = walk.rank;
-  const int64_t y_inner = walk.inner_stride(0), x_inner = walk.inner_stride(1);
-  const bool transposed = r >= 2 && y_inner == 1 && x_inner > 1 && walk.strides[1][r - 2] == 1;
-  if (transposed) return copy_transposed(walk, x, y, stream);
-  for_rows(stream, walk,
-           [&](const int64_t* offsets, int64_t n) { copy_row(x + offsets[1], x_inner, y + offsets[0], y_inner, n); });
-}
-
 }  // namespace
 
-void fill(const View& out, double value, StreamHandle stream) {
-  const View* const operands[1] = {&out};
-  const Walk<1> walk = walk_of(operands);
-  const int64_t stride = walk.inner_stride(0);
-  with_type(out.dtype, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    const T x = convert<T>(value);
+void copy(const View& in, const View& out, StreamHandle stream) {
+  const Walk<2> walk = walk_of({&out, &in});
+  const int64_t x_size = static_cast<int64_t>(size_of(in.dtype)), y_size = static_cast<int64_t>(size_of(out.dtype));
+  const int64_t y_stride = walk.inner_stride(0), x_stride = walk.inner_stride(1);
+  const char* const x = in.as<char>();
+  char* const y = out.as<char>();
+  if (in.dtype != out.dtype) {
+    const CastFunction cast = cast_function(in.dtype, out.dtype);
     for_rows(stream, walk, [&](const int64_t* offsets, int64_t n) {
-      T* y = out.as<T>() + offsets[0];
-      for (int64_t i = 0; i < n; ++i) y[i * stride] = x;
+      cast(x + offsets[1] * x_size, x_stride, y + offsets[0] * y_size, y_stride, n);
     });
-  });
+  } else if (is_transpose(walk)) {
+    copy_transpose(walk, size_of(out.dtype), x, y, stream);
+  } else {
+    for_rows(stream, walk, [&](const int64_t* offsets, int64_t n) {
+      copy_elements(size_of(out.dtype), x + offsets[1] * x_size, x_stride, y + offsets[0] * y_size, y_stride, n);
+    });
+  }
 }
 
-void copy(const View& in, const View& out, StreamHandle stream) {
-  with_type(in.dtype, [&](auto* from) {
-    with_type(out.dtype, [&](auto* to) {
-      copy_as<std::remove_pointer_t<decltype(from)>, std::remove_pointer_t<decltype(to)>>(in, out, stream);
-    });
+void fill(const View& out, double value, StreamHandle stream) {
+  alignas(8) char element[8];
+  cast_function(DType::f64, out.dtype)(&value, 1, element, 1, 1);
+  const Walk<1> walk = walk_of({&out});
+  const int64_t size = static_cast<int64_t>(size_of(out.dtype)), stride = walk.inner_stride(0);
+  for_rows(stream, walk, [&](const int64_t* offsets, int64_t n) {
+    copy_elements(size_of(out.dtype), element, 0, out.as<char>() + offsets[0] * size, stride, n);
   });
 }
 

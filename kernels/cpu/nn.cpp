@@ -51,8 +51,9 @@ void norm(const View& x, const View& residual, const View& gain, const View& bia
 // With x̂ = (x − mean)·rstd and e = dy·gain: dx = rstd·(e − mean(e) − x̂·mean(e·x̂)), without mean(e) where not centred;
 // d_gain = Σ dy·x̂ and d_bias = Σ dy over rows.
 template <class T, bool centred>
-void norm_backward(const View& dy, const View& d_sum, const View& x, const View& gain, const View& mean, const View& rstd,
-                   const View& dx, const View& d_gain, const View& d_bias, Workspace workspace, StreamHandle stream) {
+void norm_backward(const View& dy, const View& d_sum, const View& x, const View& gain, const View& mean,
+                   const View& rstd, const View& dx, const View& d_gain, const View& d_bias, Workspace workspace,
+                   StreamHandle stream) {
   using V = Lanes<T>;
   using S = Statistic<T>;
   const int64_t rows = row_count(x), n = row_size(x);
@@ -104,9 +105,8 @@ void activation_backward_of(const View& x, const View& dy, const View& dx, const
   T* const outs[1] = {d_bias.as<T>()};
   column_sums(rows, n, outs, workspace, stream, [&](int64_t begin, int64_t end, S* sum) {
     for (int64_t row = begin; row < end; ++row) {
-      for_lanes<V>(n, [&](int64_t i, auto part) {
-        store(sum + i, load(sum + i, part) + gradient(row * n + i, part), part);
-      });
+      for_lanes<V>(
+          n, [&](int64_t i, auto part) { store(sum + i, load(sum + i, part) + gradient(row * n + i, part), part); });
     }
   });
 }
@@ -139,7 +139,8 @@ void softmax_backward(const View& y, const View& dy, const View& dx, StreamHandl
     const T *const yr = y.as<T>() + row * n, *const dyr = dy.as<T>() + row * n;
     T* const out = dx.as<T>() + row * n;
     const V dot(sum_lanes<V>(n, [&](int64_t i, auto part) { return load(yr + i, part) * load(dyr + i, part); }));
-    for_lanes<V>(n, [&](int64_t i, auto part) { store(out + i, load(yr + i, part) * (load(dyr + i, part) - dot), part); });
+    for_lanes<V>(n,
+                 [&](int64_t i, auto part) { store(out + i, load(yr + i, part) * (load(dyr + i, part) - dot), part); });
   });
 }
 
@@ -160,8 +161,8 @@ void rmsnorm(const View& x, const View& residual, const View& gain, float eps, c
   norm<T, false>(x, residual, gain, View{}, eps, sum, y, View{}, rstd, stream);
 }
 template <class T>
-void rmsnorm_backward(const View& dy, const View& d_sum, const View& x, const View& gain, const View& rstd, const View& dx,
-                      const View& d_gain, Workspace workspace, StreamHandle stream) {
+void rmsnorm_backward(const View& dy, const View& d_sum, const View& x, const View& gain, const View& rstd,
+                      const View& dx, const View& d_gain, Workspace workspace, StreamHandle stream) {
   norm_backward<T, false>(dy, d_sum, x, gain, View{}, rstd, dx, d_gain, View{}, workspace, stream);
 }
 size_t layernorm_backward_workspace(const View& x, int) {
@@ -200,14 +201,16 @@ size_t column_sum_workspace(const View& dy, int) {
 
 SG_FOR_FLOATS(softmax, const View&, const View&, StreamHandle)
 SG_FOR_FLOATS(softmax_backward, const View&, const View&, const View&, StreamHandle)
-SG_FOR_FLOATS(layernorm, const View&, const View&, const View&, const View&, float, const View&, const View&, const View&,
-              const View&, StreamHandle)
-SG_FOR_FLOATS(layernorm_backward, const View&, const View&, const View&, const View&, const View&, const View&, const View&,
-              const View&, const View&, Workspace, StreamHandle)
-SG_FOR_FLOATS(rmsnorm, const View&, const View&, const View&, float, const View&, const View&, const View&, StreamHandle)
-SG_FOR_FLOATS(rmsnorm_backward, const View&, const View&, const View&, const View&, const View&, const View&, const View&,
-              Workspace, StreamHandle)
-SG_FOR_FLOATS(activation_backward, PointwiseOp, const View&, const View&, const View&, const View&, Workspace, StreamHandle)
+SG_FOR_FLOATS(layernorm, const View&, const View&, const View&, const View&, float, const View&, const View&,
+              const View&, const View&, StreamHandle)
+SG_FOR_FLOATS(layernorm_backward, const View&, const View&, const View&, const View&, const View&, const View&,
+              const View&, const View&, const View&, Workspace, StreamHandle)
+SG_FOR_FLOATS(rmsnorm, const View&, const View&, const View&, float, const View&, const View&, const View&,
+              StreamHandle)
+SG_FOR_FLOATS(rmsnorm_backward, const View&, const View&, const View&, const View&, const View&, const View&,
+              const View&, Workspace, StreamHandle)
+SG_FOR_FLOATS(activation_backward, PointwiseOp, const View&, const View&, const View&, const View&, Workspace,
+              StreamHandle)
 SG_FOR_FLOATS(column_sum, const View&, const View&, Workspace, StreamHandle)
 
 }  // namespace sg::kernels::SG_ISA

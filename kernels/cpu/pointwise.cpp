@@ -1,4 +1,5 @@
-// Pointwise ops: one driver for every functor of kernels/pointwise.h.
+// Pointwise ops. Each functor of kernels/pointwise.h becomes one loop over dense rows; one driver, shared by all ops
+// and dtypes, walks any strides and packs what isn't dense into blocks.
 #include "kernels/pointwise.h"
 
 #include "kernels/cpu/kernels.h"
@@ -8,114 +9,101 @@
 namespace sg::kernels::SG_ISA {
 namespace {
 
-struct Dense {  // every operand's inner stride is 1, known to the compiler
-  SG_INLINE constexpr int64_t operator[](int) const { return 1; }
-};
-struct Strides {
-  int64_t of[4];
-  SG_INLINE int64_t operator[](int k) const { return of[k]; }
-};
-
-// Lanes i, i + 1, … of a row of any stride.
-template <class V, class T, class P>
-SG_INLINE auto fetch(const T* row, int64_t stride, int64_t i, P part) {
-  if constexpr (lanes_in<V> == 1) {
-    return row[i * stride];
-  } else {
-    constexpr bool condition = std::is_same_v<T, bool>;
-    T gathered[Vec::lanes];
-    const T* lanes = row + i;
-    if (stride != 1) {
-      for (int j = 0; j < lanes_of(part); ++j) gathered[j] = row[(i + j) * stride];
-      lanes = gathered;
-    }
-    if constexpr (condition) return load_mask(lanes, part);
-    else return stride == 0 ? Vec(static_cast<float>(*row)) : load(lanes, part);
-  }
-}
-template <class T, class X, class P>
-SG_INLINE void put(T* row, int64_t stride, int64_t i, X x, P part) {
-  if constexpr (std::is_arithmetic_v<X>) {
-    row[i * stride] = x;
-  } else {
-    if (stride == 1) return store(row + i, x, part);
-    T scattered[Vec::lanes];
-    store(scattered, x, part);
-    for (int j = 0; j < lanes_of(part); ++j) row[(i + j) * stride] = scattered[j];
-  }
-}
+// out[i] = f(in[0][i], …) for n elements, all dense.
+using RowFunction = void (*)(void* out, const void* const* in, int64_t n, double scalar);
 
 template <PointwiseOp op, class T>
-struct Kernel {
+void dense_row(void* out, const void* const* in, int64_t n, double scalar_in) {
   using V = Lanes<T>;
-  using First = std::conditional_t<op == PointwiseOp::where, bool, T>;
+  using Scalar = std::conditional_t<std::is_same_v<V, Vec>, float, T>;
   using Out = std::conditional_t<gives_boolean(op), bool, T>;
-  static constexpr int inputs = inputs_of(op);
-
-  const View* in;
-  const View& out;
-  V scalar;
-
-  template <class S>
-  SG_INLINE void row(const int64_t* offsets, int64_t n, S strides) const {
-    constexpr element::Functor<op> f;
-    Out* y = out.as<Out>() + offsets[0];
-    const First* a = in[0].as<First>() + offsets[1];
-    const T* b = inputs > 1 ? in[1].as<T>() + offsets[2] : nullptr;
-    const T* c = inputs > 2 ? in[2].as<T>() + offsets[3] : nullptr;
-    for_lanes<V>(n, [&](int64_t i, auto part) {
-      const auto x = fetch<V>(a, strides[1], i, part);
-      if constexpr (has_scalar(op)) {
-        put(y, strides[0], i, f(x, scalar), part);
-      } else if constexpr (inputs == 1) {
-        put(y, strides[0], i, f(x), part);
-      } else if constexpr (inputs == 2) {
-        put(y, strides[0], i, f(x, fetch<V>(b, strides[2], i, part)), part);
-      } else {
-        put(y, strides[0], i, f(x, fetch<V>(b, strides[2], i, part), fetch<V>(c, strides[3], i, part)), part);
-      }
-    });
-  }
-
-  void run(StreamHandle stream) const {
-    const View* operands[inputs + 1] = {&out};
-    for (int k = 0; k < inputs; ++k) operands[k + 1] = &in[k];
-    const auto walk = walk_of(operands);
-    Strides strides = {};
-    bool dense = true;
-    for (int k = 0; k <= inputs; ++k) {
-      strides.of[k] = walk.inner_stride(k);
-      dense &= strides.of[k] == 1;
+  constexpr element::Functor<op> f;
+  Out* const y = static_cast<Out*>(out);
+  const auto input = [&](int k, int64_t i, auto part) { return load(static_cast<const T*>(in[k]) + i, part); };
+  for_lanes<V>(n, [&](int64_t i, auto part) {
+    if constexpr (op == PointwiseOp::where) {
+      const auto condition = load_mask<V>(static_cast<const bool*>(in[0]) + i, part);
+      store(y + i, f(condition, input(1, i, part), input(2, i, part)), part);
+    } else if constexpr (has_scalar(op)) {
+      store(y + i, f(input(0, i, part), V(static_cast<Scalar>(scalar_in))), part);
+    } else if constexpr (inputs_of(op) == 1) {
+      store(y + i, f(input(0, i, part)), part);
+    } else if constexpr (inputs_of(op) == 2) {
+      store(y + i, f(input(0, i, part), input(1, i, part)), part);
+    } else {
+      store(y + i, f(input(0, i, part), input(1, i, part), input(2, i, part)), part);
     }
-    for_rows(stream, walk, [&](const int64_t* offsets, int64_t n) {
-      if (dense) row(offsets, n, Dense{});
-      else row(offsets, n, strides);
-    });
+  });
+}
+
+template <PointwiseOp op, class T>
+constexpr RowFunction row_function() {
+  if constexpr (supports(op, dtype_of<T>)) return dense_row<op, T>;
+  else return nullptr;
+}
+
+// Operands 0 (out) and 1 … inputs along a row; those that aren't dense pass through blocks on the stack.
+template <int inputs>
+struct Row {
+  static constexpr int64_t block = 512;
+  RowFunction f;
+  double scalar;
+  char* data[inputs + 1];
+  size_t size[inputs + 1];
+  int64_t stride[inputs + 1];
+  bool dense = true;
+
+  void run(const int64_t* offsets, int64_t n) const {
+    alignas(64) char packed[inputs + 1][block * sizeof(double)];
+    const int64_t step = dense ? n : block;
+    for (int64_t begin = 0; begin < n; begin += step) {
+      const int64_t count = n - begin < step ? n - begin : step;
+      const auto at = [&](int k) { return data[k] + (offsets[k] + begin * stride[k]) * static_cast<int64_t>(size[k]); };
+      const void* in[inputs];
+      for (int k = 1; k <= inputs; ++k) {
+        in[k - 1] = stride[k] == 1 ? at(k) : packed[k];
+        const bool refill = stride[k] != 1 && (stride[k] != 0 || begin == 0);
+        if (refill) copy_elements(size[k], at(k), stride[k], packed[k], 1, count);
+      }
+      f(stride[0] == 1 ? at(0) : packed[0], in, count, scalar);
+      if (stride[0] != 1) copy_elements(size[0], packed[0], 1, at(0), stride[0], count);
+    }
   }
 };
 
-template <PointwiseOp op, class T>
-void run(const View* in, const View& out, double scalar, StreamHandle stream) {
-  if constexpr (supports(op, dtype_of<T>)) {
-    using V = Lanes<T>;
-    using Scalar = std::conditional_t<std::is_same_v<V, Vec>, float, T>;
-    Kernel<op, T>{in, out, V(static_cast<Scalar>(scalar))}.run(stream);
+template <int inputs>
+void run(RowFunction f, const View* in, const View& out, double scalar, StreamHandle stream) {
+  const View* operands[inputs + 1] = {&out};
+  for (int k = 0; k < inputs; ++k) operands[k + 1] = &in[k];
+  const Walk<inputs + 1> walk = walk_of(operands);
+  Row<inputs> row{.f = f, .scalar = scalar, .data = {}, .size = {}, .stride = {}};
+  for (int k = 0; k <= inputs; ++k) {
+    row.data[k] = static_cast<char*>(operands[k]->data);
+    row.size[k] = size_of(operands[k]->dtype);
+    row.stride[k] = walk.inner() == 1 ? 1 : walk.inner_stride(k);
+    row.dense &= row.stride[k] == 1;
   }
+  for_rows(stream, walk, [&](const int64_t* offsets, int64_t n) { row.run(offsets, n); });
 }
 
 }  // namespace
 
 template <class T>
 void pointwise(PointwiseOp op, const View* in, const View& out, double scalar, StreamHandle stream) {
+  constexpr RowFunction functions[] = {
+#define SG_ROW_FUNCTION(name, inputs) row_function<PointwiseOp::name, T>(),
+      SG_POINTWISE_OPS(SG_ROW_FUNCTION)
+#undef SG_ROW_FUNCTION
+  };
   if (op == PointwiseOp::pow_scalar && scalar == 2) {
     const View twice[2] = {in[0], in[0]};
-    return run<PointwiseOp::mul, T>(twice, out, 0, stream);
+    return pointwise<T>(PointwiseOp::mul, twice, out, 0, stream);
   }
-  switch (op) {
-#define SG_CASE(name, inputs) \
-  case PointwiseOp::name: return run<PointwiseOp::name, T>(in, out, scalar, stream);
-    SG_POINTWISE_OPS(SG_CASE)
-#undef SG_CASE
+  const RowFunction f = functions[static_cast<int>(op)];
+  switch (inputs_of(op)) {
+    case 1: return run<1>(f, in, out, scalar, stream);
+    case 2: return run<2>(f, in, out, scalar, stream);
+    default: return run<3>(f, in, out, scalar, stream);
   }
 }
 

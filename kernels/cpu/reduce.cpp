@@ -1,8 +1,9 @@
 // Reductions over any dimensions, and argmax.
 //
-// Dimensions are split into those kept and those reduced, each ordered by x's strides and merged. Where the dense dimension
-// is reduced, vectors run along it; where it is kept, they run across columns. Blocks of at most `block` terms add up in
-// the lanes' type; block sums add up in f64 (rows) or in a second accumulator (columns), so that long sums stay accurate.
+// Dimensions are split into those kept and those reduced, each ordered by x's strides and merged. Where the dense
+// dimension is reduced, vectors run along it; where it is kept, they run across columns. Blocks of at most `block`
+// terms add up in the lanes' type; block sums add up in f64 (rows) or in a second accumulator (columns), so that long
+// sums stay accurate.
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/strided.h"
@@ -10,19 +11,16 @@
 namespace sg::kernels::SG_ISA {
 namespace {
 
-constexpr int64_t block = 4096;         // terms of a row that are added in lanes
-constexpr int64_t column_block = 64;    // terms of a column that are added to one accumulator
-constexpr int64_t many_outputs = 16;    // from here on tasks are outputs, below they are pieces of one output
+constexpr int64_t block = 4096;       // terms of a row that are added in lanes
+constexpr int64_t column_block = 64;  // terms of a column that are added to one accumulator
+constexpr int64_t many_outputs = 16;  // from here on tasks are outputs, below they are pieces of one output
 constexpr int64_t most_pieces = 64;
 constexpr int64_t piece_at_least = 16384;
-
-template <ReduceOp op>
-inline constexpr bool is_sum = op == ReduceOp::sum || op == ReduceOp::mean;
 
 // Maximum and minimum give NaN where any term is.
 template <ReduceOp op, class V>
 SG_INLINE V combine(V a, V b) {
-  if constexpr (is_sum<op>) return a + b;
+  if constexpr (op == ReduceOp::sum) return a + b;
   else if constexpr (op == ReduceOp::max) return element::Functor<PointwiseOp::maximum>{}(a, b);
   else return element::Functor<PointwiseOp::minimum>{}(a, b);
 }
@@ -32,8 +30,9 @@ using Total = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
 // The smallest value of a type, or the largest: what a maximum, or a minimum, starts from.
 template <ReduceOp op, class T>
 constexpr T start_value() {
-  if constexpr (is_sum<op>) return T(0);
-  else if constexpr (std::is_floating_point_v<T>) return op == ReduceOp::max ? -T(__builtin_inff()) : T(__builtin_inff());
+  if constexpr (op == ReduceOp::sum) return T(0);
+  else if constexpr (std::is_floating_point_v<T>)
+    return op == ReduceOp::max ? -T(__builtin_inff()) : T(__builtin_inff());
   else return op == ReduceOp::max ? T(1) << (8 * sizeof(T) - 1) : ~(T(1) << (8 * sizeof(T) - 1));
 }
 
@@ -47,10 +46,11 @@ struct Reduction {
   T* out;
   Walk<2> kept;     // out, x
   Walk<1> reduced;  // x
-  int64_t terms = 1;
+  int64_t terms;
+  bool mean;  // the sum is divided by the number of terms
 
   SG_INLINE T finish(Total<T> total) const {
-    if constexpr (op == ReduceOp::mean) total = static_cast<Total<T>>(total / static_cast<Total<T>>(terms));
+    if (mean) total = total / static_cast<Total<T>>(terms);
     if constexpr (std::is_same_v<V, Vec>) return T(static_cast<float>(total));
     else return static_cast<T>(total);
   }
@@ -69,7 +69,8 @@ struct Reduction {
       });
     } else {
       for (int64_t i = 0; i < n; ++i) {
-        if constexpr (std::is_same_v<V, Vec>) lanes[0] = combine<op>(lanes[0], within(Vec(static_cast<float>(p[i * stride])), start(), Part(1)));
+        if constexpr (std::is_same_v<V, Vec>)
+          lanes[0] = combine<op>(lanes[0], within(Vec(static_cast<float>(p[i * stride])), start(), Part(1)));
         else lanes[0] = combine<op>(lanes[0], p[i * stride]);
       }
     }
@@ -77,7 +78,7 @@ struct Reduction {
   }
   SG_INLINE Total<T> fold(V lanes) const {
     if constexpr (std::is_same_v<V, Vec>) {
-      if constexpr (is_sum<op>) return horizontal_sum(lanes);
+      if constexpr (op == ReduceOp::sum) return horizontal_sum(lanes);
       float value[Vec::lanes];
       store(value, lanes, Full{});
       for (int i = 1; i < Vec::lanes; ++i) value[0] = combine<op>(value[0], value[i]);
@@ -110,9 +111,8 @@ struct Reduction {
     const int64_t pieces = (terms + piece - 1) / piece;
     for_outputs(0, outputs(), [&](T* y, const T* p) {
       Total<T> totals[most_pieces];
-      parallel_chunks(stream, terms, piece, [&](int64_t begin, int64_t end, int) {
-        totals[begin / piece] = terms_of(p, begin, end);
-      });
+      parallel_chunks(stream, terms, piece,
+                      [&](int64_t begin, int64_t end, int) { totals[begin / piece] = terms_of(p, begin, end); });
       Total<T> total = start_value<op, Total<T>>();
       for (int64_t i = 0; i < pieces; ++i) total = combine<op>(total, totals[i]);
       *y = finish(total);
@@ -169,7 +169,7 @@ struct Reduction {
     }
     for_lanes<V>(n, [&](int64_t j, auto part) {
       V total = totals[j / lanes_in<V>];
-      if constexpr (op == ReduceOp::mean) total = total / V(static_cast<S>(terms));
+      if (mean) total = total / V(static_cast<S>(terms));
       store(y + j, total, part);
     });
   }
@@ -190,13 +190,15 @@ SG_INLINE void select_dims(const View& x, const View& out, bool keep, View& x_pa
 }
 
 template <ReduceOp op, class T>
-void reduce_by(const View& x, const View& out, StreamHandle stream) {
+void reduce_by(const View& x, const View& out, bool mean, StreamHandle stream) {
   View x_kept, out_kept, x_reduced, unused;
   select_dims(x, out, true, x_kept, out_kept);
   select_dims(x, out, false, x_reduced, unused);
-  Reduction<op, T> reduction{x.as<T>(), out.as<T>(), walk_of({&out_kept, &x_kept}), walk_of({&x_reduced}), x_reduced.numel()};
+  Reduction<op, T> reduction{x.as<T>(),         out.as<T>(), walk_of({&out_kept, &x_kept}), walk_of({&x_reduced}),
+                             x_reduced.numel(), mean};
   const auto& kept = reduction.kept;
-  const bool columns = kept.inner_stride(0) == 1 && kept.inner_stride(1) == 1 && reduction.reduced.inner_stride(0) != 1 && kept.inner() > 1;
+  const bool columns = kept.inner_stride(0) == 1 && kept.inner_stride(1) == 1 &&
+                       reduction.reduced.inner_stride(0) != 1 && kept.inner() > 1;
   if (out_kept.numel() == 0) return;
   if (columns) reduction.by_columns(stream);
   else if (reduction.outputs() < many_outputs) reduction.by_pieces(stream);
@@ -208,10 +210,10 @@ void reduce_by(const View& x, const View& out, StreamHandle stream) {
 template <class T>
 void reduce(ReduceOp op, const View& x, const View& out, StreamHandle stream) {
   switch (op) {
-    case ReduceOp::sum: return reduce_by<ReduceOp::sum, T>(x, out, stream);
-    case ReduceOp::mean: return reduce_by<ReduceOp::mean, T>(x, out, stream);
-    case ReduceOp::max: return reduce_by<ReduceOp::max, T>(x, out, stream);
-    case ReduceOp::min: return reduce_by<ReduceOp::min, T>(x, out, stream);
+    case ReduceOp::sum: return reduce_by<ReduceOp::sum, T>(x, out, false, stream);
+    case ReduceOp::mean: return reduce_by<ReduceOp::sum, T>(x, out, true, stream);
+    case ReduceOp::max: return reduce_by<ReduceOp::max, T>(x, out, false, stream);
+    case ReduceOp::min: return reduce_by<ReduceOp::min, T>(x, out, false, stream);
   }
 }
 

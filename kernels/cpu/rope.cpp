@@ -44,7 +44,8 @@ void rope(const View& x, const View& positions, float theta, bool inverse, const
       const int64_t count = half - first < pairs_at_once ? half - first : pairs_at_once;
       double frequency[pairs_at_once];
       for (int64_t i = 0; i < count; ++i) {
-        frequency[i] = std::pow(static_cast<double>(theta), -static_cast<double>(first + i) / static_cast<double>(half));
+        frequency[i] =
+            std::pow(static_cast<double>(theta), -static_cast<double>(first + i) / static_cast<double>(half));
       }
       for (int64_t t = begin; t < end; ++t) turn_pairs(t, first, count, frequency);
     }

@@ -36,8 +36,8 @@ inline void for_each_row(StreamHandle stream, int64_t rows, int64_t n, F&& body)
   });
 }
 
-// Column sums are made in two steps: each chunk of rows into its own partial sums, then these in order. The number of chunks
-// depends on the rows alone.
+// Column sums are made in two steps: each chunk of rows into its own partial sums, then these in order. The number of
+// chunks depends on the rows alone.
 struct RowChunks {
   int64_t rows, per_chunk, count;
   SG_INLINE explicit RowChunks(int64_t rows_in) : rows(rows_in) {
@@ -51,7 +51,8 @@ struct RowChunks {
 // `rows(begin, end, partial)` adds its rows to partial sums of `arrays` × n, which start at zero; the totals go to
 // outs[k] (n), if they are not null.
 template <class T, int arrays, class F>
-inline void column_sums(int64_t row_total, int64_t n, T* const (&outs)[arrays], Workspace workspace, StreamHandle stream, F&& rows) {
+inline void column_sums(int64_t row_total, int64_t n, T* const (&outs)[arrays], Workspace workspace,
+                        StreamHandle stream, F&& rows) {
   using V = Lanes<T>;
   using S = Statistic<T>;
   const RowChunks chunks(row_total);
@@ -77,7 +78,8 @@ inline void column_sums(int64_t row_total, int64_t n, T* const (&outs)[arrays], 
 }
 template <class T>
 SG_INLINE size_t column_sums_bytes(const View& x, int arrays) {
-  return static_cast<size_t>(RowChunks(row_count(x)).count * row_size(x)) * static_cast<size_t>(arrays) * sizeof(Statistic<T>);
+  return static_cast<size_t>(RowChunks(row_count(x)).count * row_size(x)) * static_cast<size_t>(arrays) *
+         sizeof(Statistic<T>);
 }
 
 // The value that a store to T and a load would give back.

@@ -27,4 +27,20 @@ inline void for_rows(StreamHandle stream, const Walk<N>& walk, F&& body) {
   });
 }
 
+// y[i · y_stride] = x[i · x_stride] for elements of whatever type with `size` bytes.
+template <size_t size>
+inline void copy_elements(const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t n) {
+  const char* from = static_cast<const char*>(x);
+  char* to = static_cast<char*>(y);
+  constexpr int64_t bytes = size;
+  for (int64_t i = 0; i < n; ++i) __builtin_memcpy(to + i * y_stride * bytes, from + i * x_stride * bytes, size);
+}
+inline void copy_elements(size_t size, const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t n) {
+  if (x_stride == 1 && y_stride == 1) __builtin_memcpy(y, x, static_cast<size_t>(n) * size);
+  else if (size == 1) copy_elements<1>(x, x_stride, y, y_stride, n);
+  else if (size == 2) copy_elements<2>(x, x_stride, y, y_stride, n);
+  else if (size == 4) copy_elements<4>(x, x_stride, y, y_stride, n);
+  else copy_elements<8>(x, x_stride, y, y_stride, n);
+}
+
 }  // namespace sg::kernels::SG_ISA

@@ -1,5 +1,5 @@
-// Optimizer passes and the sums around them. Every element's result depends on its own inputs alone, so any split of the
-// arrays gives the same bits; sums of squares are cut into chunks of norm_chunk.
+// Optimizer passes and the sums around them. Every element's result depends on its own inputs alone, so any split of
+// the arrays gives the same bits; sums of squares are cut into chunks of norm_chunk.
 #include "kernels/update.h"
 
 #include "kernels/cpu/kernels.h"
@@ -50,8 +50,8 @@ void adam(const View& master, const View& gradient, const View& moment1, const V
 }
 
 template <class G>
-void sgd(const View& master, const View& gradient, const View& momentum, const View& parameter, const SgdOptions& options,
-         StreamHandle stream) {
+void sgd(const View& master, const View& gradient, const View& momentum, const View& parameter,
+         const SgdOptions& options, StreamHandle stream) {
   const element::Sgd update(options);
   float *const p = master.as<float>(), *const b = momentum.as<float>();
   const G* const g = gradient.as<G>();
@@ -110,7 +110,8 @@ void sum_squares(const View& x, const View& partial, StreamHandle stream) {
     for (int64_t i = begin; i < end; i += norm_chunk) {
       const T* const p = x.as<T>() + i;
       Sum8 sum;
-      for_lanes<Vec>(end - i < norm_chunk ? end - i : norm_chunk, [&](int64_t j, auto part) { sum.add_squares(load(p + j, part)); });
+      for_lanes<Vec>(end - i < norm_chunk ? end - i : norm_chunk,
+                     [&](int64_t j, auto part) { sum.add_squares(load(p + j, part)); });
       double s[8];
       sum.lanes(s);
       partial.as<double>()[i / norm_chunk] = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
@@ -118,8 +119,8 @@ void sum_squares(const View& x, const View& partial, StreamHandle stream) {
   });
 }
 
-// Adjacent pairs, an odd last one carried up, is what a binary counter does: the sum of ranks 0 … r holds one subtree per set bit
-// of r + 1, and at the end the subtrees join from the smallest up.
+// Adjacent pairs, an odd last one carried up, is what a binary counter does: the sum of ranks 0 … r holds one subtree
+// per set bit of r + 1, and at the end the subtrees join from the smallest up.
 template <class T>
 void tree_sum(const View* inputs, int n, const View& out, float scale, StreamHandle stream) {
   using V = Lanes<T>;
@@ -149,7 +150,8 @@ void tree_sum(const View* inputs, int n, const View& out, float scale, StreamHan
   template void kernel<f16>(__VA_ARGS__);   \
   template void kernel<bf16>(__VA_ARGS__);
 
-SG_FOR_GRADIENTS(adam, const View&, const View&, const View&, const View&, const View&, const AdamOptions&, StreamHandle)
+SG_FOR_GRADIENTS(adam, const View&, const View&, const View&, const View&, const View&, const AdamOptions&,
+                 StreamHandle)
 SG_FOR_GRADIENTS(sgd, const View&, const View&, const View&, const View&, const SgdOptions&, StreamHandle)
 SG_FOR_GRADIENTS(lion, const View&, const View&, const View&, const View&, const LionOptions&, StreamHandle)
 SG_FOR_GRADIENTS(sum_squares, const View&, const View&, StreamHandle)

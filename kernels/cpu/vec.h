@@ -66,6 +66,12 @@ SG_INLINE void for_lanes(int64_t n, F&& body) {
 }
 SG_INLINE int lanes_of(Full) { return Vec::lanes; }
 SG_INLINE int lanes_of(Part part) { return part.n; }
+// Booleans beside lanes of V.
+template <class V, class P>
+SG_INLINE auto load_mask(const bool* p, P part) {
+  if constexpr (lanes_in<V> == 1) return *p;
+  else return load_mask(p, part);
+}
 // x where the part has lanes, else other: for maxima, or to keep zeros out of a sum of transformed values.
 template <class V>
 SG_INLINE V within(V x, V, Full) {
