@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/stream.h"
@@ -88,6 +89,7 @@ inline constexpr int64_t first_calls = 256;                  // first_steps: thi
 
 class Transport;
 struct CommShared;
+struct CommJob;
 
 // Tensors are dense and lie on device() or host memory; "flat" ones are taken as one-dimensional whatever their shape.
 // A call keeps its tensors alive; slots must stay resident and contents untouched until it is done. Errors: usage, at
@@ -122,6 +124,7 @@ class Comm {
                int root);  // in: only at root
   // Rank p's range of `send` goes to rank p; what comes from p lies in p's range of `receive`.
   Work all_to_all(const Call& call, const Tensor& in, const Shards& send, const Tensor& out, const Shards& receive);
+  // Done when the receiver has it: ranks that send to each other must not both send first.
   Work send(const Call& call, const Tensor& x, int to);
   Work recv(const Call& call, const Tensor& x, int from);
   Work barrier(const Call& call);
@@ -141,12 +144,12 @@ class Comm {
   void abort(const std::string& message, int exit_code);
 
  private:
-  struct Job;
-  Work issue(const Call& call, Job job);
+  Work issue(const Call& call, CommJob job);
 
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<CommShared> shared_;
-  int64_t sequence_ = 0;
+  int64_t sequence_ = 0;                               // of the group's collectives
+  std::vector<std::pair<int64_t, int64_t>> messages_;  // sent to and received from each rank
 };
 
 }  // namespace sg::dist

@@ -1,0 +1,36 @@
+// The arithmetic of reductions on one rank, and the ring.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "dist/comm_transport.h"
+
+namespace sg::dist {
+
+// out[i] = round(scale · tree(inputs[·][i])): one kernel call on the calling thread. Any of out's memory may be
+// inputs'. Reports a sum that isn't finite by the first rank whose contribution isn't; `offset` is that of element 0.
+std::optional<NonFinite> sum_in_rank_order(const ReduceJob& job, std::span<const void* const> inputs, int64_t count,
+                                           std::span<void* const> outs, int64_t offset);
+
+std::optional<int64_t> first_nonfinite(DType dtype, const void* x, int64_t count);
+
+// One step of a rank in the ring: the block it sends to the next rank and the one it receives from the previous.
+struct RingStep {
+  enum class Phase : uint8_t { scatter_reduce, all_gather };
+  Phase phase;
+  int send, receive;
+};
+// The steps of `rank`, in order: N − 1 that scatter and reduce and, where all ranks receive the whole, N − 1 that
+// gather. Block b is rank b's shard. In the textbook's convention rank r sends block r first and ends the first phase
+// with the sum of block r + 1; a reduce-scatter begins one block earlier, so that rank r ends with its own.
+std::vector<RingStep> ring_steps(int rank, int ranks, bool all);
+
+// Partial sums travel in the input's dtype.
+void reduce_ring(Transport& transport, const ReduceJob& job, Watch& watch);
+
+// The bytes that the algorithm moves for this job on `rank`.
+Traffic traffic_of(const ReduceJob& job, Algorithm algorithm, int rank);
+
+}  // namespace sg::dist

@@ -1,0 +1,221 @@
+#include "dist/launch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+#include "core/trace.h"
+#include "dist/comm_threads.h"
+
+namespace sg::dist {
+namespace {
+
+constexpr double grace = 10;  // seconds beyond the time-out that ranks have to end once one has failed
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) { return e.what(); } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+int exit_code_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) { return e.exit_code(); } catch (...) {
+    return 1;
+  }
+}
+
+struct Failure {
+  int rank;
+  std::exception_ptr error;
+  std::string record;  // the last calls of all ranks
+};
+
+// The ranks of one process and their end.
+class ThreadRanks {
+ public:
+  ThreadRanks(const CommOptions& options, const std::function<void(Comm&)>& fn)
+      : options_(options),
+        fn_(fn),
+        world_(std::make_shared<ThreadWorld>(std::max(options.ranks, 1), options.link_bandwidth, options.link_latency)),
+        group_(std::make_shared<ThreadGroup>()) {
+    check(options.ranks >= 0 && options.ranks <= max_devices, "ranks: {} thread ranks; 1 … {} are possible",
+          options.ranks, max_devices);
+    for (int rank = 0; rank < world_->ranks; ++rank) group_->world_ranks.push_back(rank);
+    group_->slots.resize(static_cast<size_t>(world_->ranks * world_->ranks));
+  }
+
+  // `stuck` is called when ranks go on computing long after another has failed; threads can't be ended from outside.
+  std::optional<Failure> run(const std::function<void(const Failure&)>& stuck) {
+    if (world_->ranks == 1) {
+      run_rank(0);
+      return failure();
+    }
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < world_->ranks; ++rank) threads.emplace_back([this, rank] { run_rank(rank); });
+    if (stuck) await_end(stuck);
+    for (auto& thread : threads) thread.join();
+    return failure();
+  }
+
+ private:
+  void run_rank(int rank) {
+    const DeviceGuard device(cpu(rank));
+    trace::set_rank(rank);
+    try {
+      auto shared = std::make_shared<CommShared>(cpu(rank), options_.checks, options_.timeout);
+      shared->stream.enqueue("rank", [rank] { trace::set_rank(rank); });
+      Comm comm(std::make_unique<ThreadTransport>(world_, group_, rank, 0), std::move(shared));
+      try {
+        fn_(comm);
+      } catch (...) {
+        fail(rank);  // before comm's end, which waits for calls that peers would otherwise never join
+        throw;
+      }
+    } catch (...) { fail(rank); }
+    {
+      std::lock_guard lock(world_->mutex);
+      ++ended_;
+    }
+    world_->changed.notify_all();
+  }
+
+  void fail(int rank) { world_->fail(rank, message_of(std::current_exception()), std::current_exception()); }
+
+  void await_end(const std::function<void(const Failure&)>& stuck) {
+    std::unique_lock lock(world_->mutex);
+    const auto all_ended = [&] { return ended_ == world_->ranks; };
+    world_->changed.wait(lock, [&] { return world_->failed || all_ended(); });
+    if (world_->changed.wait_for(lock, std::chrono::duration<double>(options_.timeout + grace), all_ended)) return;
+    lock.unlock();
+    stuck(*failure());
+  }
+
+  std::optional<Failure> failure() {
+    std::lock_guard lock(world_->mutex);
+    if (!world_->failed) return std::nullopt;
+    std::string record = "last calls, latest first:\n";
+    for (int rank = 0; rank < world_->ranks; ++rank) {
+      record += format_board(rank, world_->boards[static_cast<size_t>(rank)]);
+    }
+    return Failure{world_->failed_rank, world_->error, record};
+  }
+
+  const CommOptions options_;
+  const std::function<void(Comm&)>& fn_;
+  const std::shared_ptr<ThreadWorld> world_;
+  const std::shared_ptr<ThreadGroup> group_;
+  int ended_ = 0;
+};
+
+// One write, so that ranks' lines don't mix.
+void report(int ranks, int rank, const std::exception_ptr& error, const std::string& record) {
+  std::string text = ranks > 1 ? fmt::format("rank {}: ", rank) : std::string();
+  text += message_of(error) + "\n";
+  if (ranks > 1) text += record;
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+int launch_threads(const CommOptions& options, const std::function<void(Comm&)>& fn) {
+  const int ranks = std::max(options.ranks, 1);
+  ThreadRanks threads(options, fn);
+  for (int rank = 0; rank < ranks; ++rank) {
+    DeviceOptions device = options.device;
+    if (device.threads == 0) device.threads = std::max(1, available_processors() / ranks);
+    configure(cpu(rank), device);
+  }
+  const auto failure = threads.run([&](const Failure& f) {
+    report(ranks, f.rank, f.error, f.record + "other ranks didn't end; the process does\n");
+    std::_Exit(exit_code_of(f.error));
+  });
+  if (!failure) return 0;
+  report(ranks, failure->rank, failure->error, failure->record);
+  return exit_code_of(failure->error);
+}
+
+int launch_mpi(const CommOptions& options, const std::function<void(Comm&)>& fn) {
+  const auto comm = connect_mpi(options);
+  try {
+    const DeviceGuard device(comm->device());
+    fn(*comm);
+    return 0;
+  } catch (...) {
+    const auto error = std::current_exception();
+    report(comm->size(), comm->rank(), error, comm->flight_record());
+    comm->abort(message_of(error), exit_code_of(error));
+    return exit_code_of(error);
+  }
+}
+
+int ranks_of(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    std::string_view argument = argv[i];
+    if (argument == "--ranks" && i + 1 < argc) argument = argv[i + 1];
+    else if (argument.rfind("--ranks=", 0) == 0) argument.remove_prefix(8);
+    else continue;
+    int ranks = 0;
+    const auto [end, error] = std::from_chars(argument.data(), argument.data() + argument.size(), ranks);
+    check(error == std::errc{} && end == argument.data() + argument.size() && ranks > 0,
+          "--ranks: \"{}\" is no number of ranks", argument);
+    return ranks;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool under_launcher() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"}) {
+    if (std::getenv(name)) return true;
+  }
+  const char* tasks =
+      std::getenv("SLURM_STEP_NUM_TASKS");  // srun without an MPI plugin: told apart by its world of one
+  return tasks && std::atoi(tasks) > 1 && std::getenv("SLURM_PROCID");
+}
+
+void run_threads(const CommOptions& options, const std::function<void(Comm&)>& fn) {
+  if (const auto failure = ThreadRanks(options, fn).run(nullptr)) std::rethrow_exception(failure->error);
+}
+
+void run_threads(int ranks, const std::function<void(Comm&)>& fn) {
+  CommOptions options;
+  options.ranks = ranks;
+  run_threads(options, fn);
+}
+
+int launch(const CommOptions& options, const std::function<void(Comm&)>& fn) {
+  try {
+    return under_launcher() ? launch_mpi(options, fn) : launch_threads(options, fn);
+  } catch (...) {
+    report(1, 0, std::current_exception(), {});
+    return exit_code_of(std::current_exception());
+  }
+}
+
+int launch(int argc, char** argv, const std::function<void(Comm&)>& fn) {
+  CommOptions options;
+  try {
+    options.ranks = ranks_of(argc, argv);
+  } catch (...) {
+    report(1, 0, std::current_exception(), {});
+    return exit_code_of(std::current_exception());
+  }
+  return launch(options, fn);
+}
+
+}  // namespace sg::dist
