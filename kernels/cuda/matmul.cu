@@ -5,6 +5,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/kernels.h"
@@ -122,10 +123,21 @@ Batch batch_of(const View& a, const View& b, const View& out) {
   return batch;
 }
 
+// A sum over nothing, which cuBLASLt refuses.
+void clear(const Operand& result, DType type, const Batch& batch, cudaStream_t stream) {
+  const size_t item = size_of(type);
+  for (int64_t i = 0; i < batch.count; ++i) {
+    char* matrix = static_cast<char*>(result.data) + static_cast<size_t>(i * batch.stride_out) * item;
+    cuda::check(cudaMemset2DAsync(matrix, result.leading * item, 0, result.rows * item, result.columns, stream),
+                "matmul");
+  }
+}
+
 // outᵀ = bᵀ·aᵀ in cuBLASLt's terms, for one batch that starts at these offsets (in elements).
 void multiply(const View& a, const View& b, const View& out, const int64_t (&offsets)[3], const Batch& batch,
               const MatmulOptions& options, Workspace workspace, cudaStream_t stream) {
   const Operand first = operand(b, offsets[1]), second = operand(a, offsets[0]), result = operand(out, offsets[2]);
+  if (a.size(-1) == 0) return options.accumulate ? void() : clear(result, out.dtype, batch, stream);
   const Product product(first.transpose, second.transpose, options.bias);
   const Layout layout_first(b.dtype, first.rows, first.columns, first.leading, batch.count, batch.stride_b);
   const Layout layout_second(a.dtype, second.rows, second.columns, second.leading, batch.count, batch.stride_a);
@@ -153,11 +165,38 @@ void multiply(const View& a, const View& b, const View& out, const int64_t (&off
         "cublasLtMatmul");
 }
 
-}  // namespace
+// x with as many leading dimensions as the product has, strides 0 where it is broadcast.
+View with_leading(const View& x, const View& out) {
+  View r = x;
+  r.rank = out.rank;
+  for (int d = 0; d < out.rank; ++d) {
+    const int from = d - (out.rank - x.rank);
+    const bool matrix = d >= out.rank - 2, there = from >= 0 && (matrix || x.shape[from] != 1);
+    r.shape[d] = matrix ? x.shape[from] : out.shape[d];
+    r.strides[d] = there ? x.strides[from] : 0;
+  }
+  return r;
+}
 
-void matmul(const View& a, const View& b, const View& out, const MatmulOptions& options, Workspace workspace,
-            StreamHandle stream) {
-  if (out.numel() == 0) return;
+View turned(View x) {
+  std::swap(x.shape[x.rank - 2], x.shape[x.rank - 1]);
+  std::swap(x.strides[x.rank - 2], x.strides[x.rank - 1]);
+  return x;
+}
+
+// Where the epilogue cannot: out rounded, then the sum rounded.
+void add_bias(const View& out, View bias, StreamHandle stream) {
+  bias.strides[out.rank - 1] = bias.strides[0];
+  for (int d = 0; d < out.rank; ++d) bias.shape[d] = out.shape[d];
+  for (int d = 0; d < out.rank - 1; ++d) bias.strides[d] = 0;
+  bias.rank = out.rank;
+  const View inputs[] = {out, bias};
+  cuda_kernels()->pointwise[out.dtype](PointwiseOp::add, inputs, out, 0, stream);
+}
+
+// out's rows are dense.
+void multiply_batches(const View& a, const View& b, const View& out, const MatmulOptions& options, Workspace workspace,
+                      cudaStream_t stream) {
   const Batch batch = batch_of(a, b, out);
   int64_t outer = 1;
   for (int d = 0; d < batch.outer_dims; ++d) outer *= out.shape[d];
@@ -170,8 +209,22 @@ void matmul(const View& a, const View& b, const View& out, const MatmulOptions& 
       offsets[1] += index * b.strides[d];
       offsets[2] += index * out.strides[d];
     }
-    multiply(a, b, out, offsets, batch, options, workspace, stream_of(stream));
+    multiply(a, b, out, offsets, batch, options, workspace, stream);
   }
+}
+
+}  // namespace
+
+void matmul(const View& a, const View& b, const View& out, const MatmulOptions& options, Workspace workspace,
+            StreamHandle stream) {
+  if (out.numel() == 0) return;
+  const View left = with_leading(a, out), right = with_leading(b, out);
+  const bool by_columns = out.size(-1) > 1 && out.stride(-1) != 1;
+  const bool bias_after = options.bias && (by_columns || a.size(-1) == 0);
+  const MatmulOptions product{.accumulate = options.accumulate, .bias = bias_after ? nullptr : options.bias};
+  if (by_columns) multiply_batches(turned(right), turned(left), turned(out), product, workspace, stream_of(stream));
+  else multiply_batches(left, right, out, product, workspace, stream_of(stream));
+  if (bias_after) add_bias(out, *options.bias, stream);
 }
 
 size_t matmul_workspace(const View&, const View&, const View&, int) { return workspace_bytes; }

@@ -54,7 +54,8 @@ class Executor {
   int block_barrier(Meeting meeting, bool vote, std::source_location where);
   void warp_operation(Meeting meeting, uint32_t mask, void* payload, void (*compute)(void**, uint32_t),
                       std::source_location where);
-  [[noreturn]] void fail(const std::string& why);
+  [[noreturn]] void fail(const char* why);
+  std::string description(const char* why) const;
   size_t shared_bytes() const { return grid_.shared_bytes; }
   void set(const Options& options);
 
@@ -256,13 +257,20 @@ void Executor::suspend() {
   if (next != current) continue_at(next, false);
 }
 
-// The kernel's fibers are abandoned where they stand, which is why kernels hold no resources.
-void Executor::fail(const std::string& why) {
+// The kernel's fibers are abandoned where they stand, which is why kernels hold no resources, nor does this frame.
+void Executor::fail(const char* why) {
   failed_ = true;
+  report_fault(description(why));
+  continue_at(nullptr, true);
+  std::abort();  // a failed block is never continued
+}
+
+// The fault, who made it, and where the block's threads are, runs of threads at one place together.
+std::string Executor::description(const char* why) const {
   const auto number = [](uint32_t n) { return std::to_string(n); };
-  std::string line =
-      why + " (block " + number(block_number) + ", thread " + number(current->linear) + ", " + place(*current);
-  // Runs of threads at one place.
+  std::string line = why;
+  if (current->where.line() > 0) line += " in " + site(*current);
+  line += " (block " + number(block_number) + ", thread " + number(current->linear) + ", " + place(*current);
   size_t shown = 0;
   for (uint32_t i = 0; i < threads_.size() && shown < 8; ++shown) {
     uint32_t end = i + 1;
@@ -271,9 +279,7 @@ void Executor::fail(const std::string& why) {
     line += "; threads " + number(i) + "–" + number(end - 1) + " " + at;
     i = end;
   }
-  report_fault(line + ")");
-  continue_at(nullptr, true);
-  std::abort();  // a failed block is never continued
+  return line + ")";
 }
 
 // ---- block barriers ----
@@ -371,7 +377,7 @@ void warp_operation(Meeting meeting, uint32_t mask, void* payload, void (*comput
 }
 void device_trap(const char* fault, std::source_location where) {
   current->where = where;
-  executor().fail(std::string(fault) + " in " + site(*current));
+  executor().fail(fault);
 }
 void* dynamic_shared() {
   static const char key = 0;

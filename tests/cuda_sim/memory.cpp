@@ -233,6 +233,14 @@ cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t strea
   });
 }
 
+cudaError_t cudaMemset2DAsync(void* p, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream) {
+  for (size_t row = 0; row < height; ++row) {
+    const cudaError_t error = cudaMemsetAsync(static_cast<char*>(p) + row * pitch, value, width, stream);
+    if (error != cudaSuccess) return error;
+  }
+  return result(cudaSuccess);
+}
+
 cudaError_t cudaMemset(void* p, int value, size_t bytes) { return cudaMemsetAsync(p, value, bytes, nullptr); }
 
 // Pageable memory is read before the call returns, and written before it returns; pinned memory when the copy's turn in
