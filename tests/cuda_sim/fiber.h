@@ -32,7 +32,7 @@ class Fiber {
   bool portable_ = false;
   bool owned_ = false;
   void* stack_pointer_ = nullptr;
-  void* asan_fake_stack_ = nullptr;
+  [[maybe_unused]] void* asan_fake_stack_ = nullptr;
   ucontext_t context_;
 };
 

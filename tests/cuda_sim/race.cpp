@@ -6,7 +6,6 @@
 #include <cstring>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tests/cuda_sim/executor.h"
@@ -183,33 +182,49 @@ using simt::race::Does;
     access(p, size, Does::writes, false, SIMT_HERE);                                              \
   }
 
-#define SIMT_ATOMIC(bits, T)                                                                                       \
-  T __tsan_atomic##bits##_load(const volatile T* p, int) {                                                         \
-    access(const_cast<T*>(p), sizeof(T), Does::reads, true, SIMT_HERE);                                            \
-    return *p;                                                                                                     \
-  }                                                                                                                \
-  void __tsan_atomic##bits##_store(volatile T* p, T value, int) {                                                  \
-    access(const_cast<T*>(p), sizeof(T), Does::writes, true, SIMT_HERE);                                           \
-    *p = value;                                                                                                    \
-  }                                                                                                                \
-  T __tsan_atomic##bits##_exchange(volatile T* p, T value, int) {                                                  \
-    access(const_cast<T*>(p), sizeof(T), Does::writes, true, SIMT_HERE);                                           \
-    simt::race::acquired = true;                                                                                   \
-    return std::exchange(*const_cast<T*>(p), value);                                                               \
-  }                                                                                                                \
-  T __tsan_atomic##bits##_fetch_add(volatile T* p, T value, int) {                                                 \
-    access(const_cast<T*>(p), sizeof(T), Does::writes, true, SIMT_HERE);                                           \
-    simt::race::acquired = true;                                                                                   \
-    return std::exchange(*const_cast<T*>(p), static_cast<T>(*p + value));                                          \
-  }                                                                                                                \
-  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* expected, T value, int, int) {               \
-    access(const_cast<T*>(p), sizeof(T), Does::writes, true, SIMT_HERE);                                           \
-    simt::race::acquired = true;                                                                                   \
-    if (*p != *expected) return *expected = *p, 0;                                                                 \
-    return *p = value, 1;                                                                                          \
-  }                                                                                                                \
-  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* p, T* expected, T value, int success, int failure) { \
-    return __tsan_atomic##bits##_compare_exchange_strong(p, expected, value, success, failure);                    \
+namespace {
+
+// One kernel runs at a time, on one host thread, and its fibers switch only at barriers: plain code is atomic enough.
+template <class T, class F>
+T update(volatile T* p, void* instruction, F&& change) {
+  access(const_cast<T*>(p), sizeof(T), Does::writes, true, instruction);
+  simt::race::acquired = true;
+  const T old = *p;
+  *p = change(old);
+  return old;
+}
+template <class T>
+bool compare_exchange(volatile T* p, T* expected, T value, void* instruction) {
+  const T wanted = *expected;
+  *expected = update(p, instruction, [=](T old) { return old == wanted ? value : old; });
+  return *expected == wanted;
+}
+
+}  // namespace
+
+#define SIMT_ATOMIC(bits, T)                                                                   \
+  T __tsan_atomic##bits##_load(const volatile T* p, int) {                                     \
+    access(const_cast<T*>(p), sizeof(T), Does::reads, true, SIMT_HERE);                        \
+    return *p;                                                                                 \
+  }                                                                                            \
+  void __tsan_atomic##bits##_store(volatile T* p, T value, int) {                              \
+    update(p, SIMT_HERE, [=](T) { return value; });                                            \
+  }                                                                                            \
+  T __tsan_atomic##bits##_exchange(volatile T* p, T value, int) {                              \
+    return update(p, SIMT_HERE, [=](T) { return value; });                                     \
+  }                                                                                            \
+  T __tsan_atomic##bits##_fetch_add(volatile T* p, T value, int) {                             \
+    return update(p, SIMT_HERE, [=](T old) { return static_cast<T>(old + value); });           \
+  }                                                                                            \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* e, T value, int, int) {  \
+    return compare_exchange(p, e, value, SIMT_HERE);                                           \
+  }                                                                                            \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* p, T* e, T value, int, int) {    \
+    return compare_exchange(p, e, value, SIMT_HERE);                                           \
+  }                                                                                            \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* p, T expected, T value, int, int) { \
+    compare_exchange(p, &expected, value, SIMT_HERE);                                          \
+    return expected;                                                                           \
   }
 
 extern "C" {
@@ -220,12 +235,26 @@ void __tsan_vptr_read(void**) {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_read_range(void* p, size_t bytes) { access(p, bytes, Does::reads, false, SIMT_HERE); }
 void __tsan_write_range(void* p, size_t bytes) { access(p, bytes, Does::writes, false, SIMT_HERE); }
+// clang alone calls these; g++ leaves copies of whole structs unwatched.
+void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
+  access(const_cast<void*>(from), bytes, Does::reads, false, SIMT_HERE);
+  access(to, bytes, Does::writes, false, SIMT_HERE);
+  return std::memcpy(to, from, bytes);
+}
+void* __tsan_memmove(void* to, const void* from, size_t bytes) {
+  access(const_cast<void*>(from), bytes, Does::reads, false, SIMT_HERE);
+  access(to, bytes, Does::writes, false, SIMT_HERE);
+  return std::memmove(to, from, bytes);
+}
+void* __tsan_memset(void* to, int value, size_t bytes) {
+  access(to, bytes, Does::writes, false, SIMT_HERE);
+  return std::memset(to, value, bytes);
+}
 SIMT_PLAIN(1)
 SIMT_PLAIN(2)
 SIMT_PLAIN(4)
 SIMT_PLAIN(8)
 SIMT_PLAIN(16)
-// One kernel runs at a time, on one host thread, and its fibers switch only at barriers: plain code is atomic enough.
 SIMT_ATOMIC(8, unsigned char)
 SIMT_ATOMIC(16, unsigned short)
 SIMT_ATOMIC(32, unsigned int)
