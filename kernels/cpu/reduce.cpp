@@ -194,8 +194,9 @@ void reduce_by(const View& x, const View& out, bool mean, StreamHandle stream) {
   View x_kept, out_kept, x_reduced, unused;
   select_dims(x, out, true, x_kept, out_kept);
   select_dims(x, out, false, x_reduced, unused);
-  Reduction<op, T> reduction{x.as<T>(),         out.as<T>(), walk_of({&out_kept, &x_kept}), walk_of({&x_reduced}),
-                             x_reduced.numel(), mean};
+  const bool divisible = !std::is_integral_v<T> || x_reduced.numel() > 0;  // a float mean of nothing is NaN
+  Reduction<op, T> reduction{x.as<T>(),         out.as<T>(),      walk_of({&out_kept, &x_kept}), walk_of({&x_reduced}),
+                             x_reduced.numel(), mean && divisible};
   const auto& kept = reduction.kept;
   const bool columns = kept.inner_stride(0) == 1 && kept.inner_stride(1) == 1 &&
                        reduction.reduced.inner_stride(0) != 1 && kept.inner() > 1;
