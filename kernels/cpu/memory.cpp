@@ -6,7 +6,7 @@
 namespace sg::kernels::SG_ISA {
 namespace {
 
-constexpr int64_t tile = 32;  // side of the blocks in which a transpose is copied
+constexpr int64_t tile = 16;  // side of the blocks in which a transpose is copied
 
 // One element converted as a C++ cast does it, 16-bit floats by way of f32, to bool by comparison with zero.
 template <class To, class From>
@@ -53,7 +53,20 @@ bool is_transpose(const Walk<2>& walk) {
   const int last = walk.rank - 1;
   return last > 0 && walk.strides[0][last] == 1 && walk.strides[1][last] > 1 && walk.strides[1][last - 1] == 1;
 }
-// Tile by tile, so that the lines read along the other dimension stay in cache.
+// A tile passes through the stack: each line of in is touched once, while it is certainly in cache, however many of
+// them share a cache set.
+template <size_t size>
+void copy_tile(const char* x, int64_t x_stride, char* y, int64_t y_stride, int64_t rows, int64_t columns) {
+  constexpr int64_t bytes = size;
+  char columns_of[tile][tile * size];
+  for (int64_t j = 0; j < columns; ++j)
+    __builtin_memcpy(columns_of[j], x + j * x_stride * bytes, static_cast<size_t>(rows * bytes));
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j)
+      __builtin_memcpy(y + (i * y_stride + j) * bytes, columns_of[j] + i * bytes, size);
+  }
+}
+
 void copy_transpose(const Walk<2>& walk, size_t size, const char* x, char* y, StreamHandle stream) {
   const int last = walk.rank - 1;
   const int64_t rows = walk.shape[last - 1], columns = walk.shape[last], bytes = static_cast<int64_t>(size);
@@ -61,16 +74,15 @@ void copy_transpose(const Walk<2>& walk, size_t size, const char* x, char* y, St
   Walk<2> matrices = walk;  // each row of this walk is one matrix
   matrices.rank = last;
   const int64_t stripes = (rows + tile - 1) / tile;
+  const auto copy = size == 1 ? copy_tile<1> : size == 2 ? copy_tile<2> : size == 4 ? copy_tile<4> : copy_tile<8>;
   parallel_for(stream, matrices.rows() * stripes, [&](int64_t task, int) {
     int64_t offsets[2];
     matrices.seek(task / stripes, offsets);
-    const int64_t top = task % stripes * tile, bottom = top + tile < rows ? top + tile : rows;
+    const int64_t top = task % stripes * tile, height = rows - top < tile ? rows - top : tile;
     for (int64_t left = 0; left < columns; left += tile) {
-      const int64_t width = left + tile < columns ? tile : columns - left;
-      for (int64_t i = top; i < bottom; ++i) {
-        const char* const from = x + (offsets[1] + i + left * x_stride) * bytes;
-        copy_elements(size, from, x_stride, y + (offsets[0] + i * y_stride + left) * bytes, 1, width);
-      }
+      const char* const from = x + (offsets[1] + top + left * x_stride) * bytes;
+      char* const to = y + (offsets[0] + top * y_stride + left) * bytes;
+      copy(from, x_stride, to, y_stride, height, columns - left < tile ? columns - left : tile);
     }
   });
 }

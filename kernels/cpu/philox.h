@@ -7,16 +7,12 @@ namespace sg::kernels::SG_ISA {
 
 inline constexpr int block_draws = 4 * Vec::lanes;  // draws that one call makes
 
-// Words of quads quad … quad + lanes − 1 of a sample; words[j] holds element 4·quad + j in lane 0, and so on.
+// Words of quads quad … quad + lanes − 1 of a sample, quad a multiple of lanes: words[j] holds element 4·(quad + l) + j
+// in lane l.
 SG_INLINE void philox_block(const RandomKey& key, uint64_t sample, uint64_t quad, Words (&words)[4]) {
-  uint32_t low[Vec::lanes], last[Vec::lanes];
-  for (int lane = 0; lane < Vec::lanes; ++lane) {
-    const Philox4 counter = counter_of(key, sample, quad + static_cast<uint64_t>(lane));
-    low[lane] = counter.word[0];
-    last[lane] = counter.word[3];
-  }
+  alignas(64) static constexpr uint32_t lane_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const Philox4 first = counter_of(key, sample, quad);
-  Words c0 = load_words(low), c1(first.word[1]), c2(first.word[2]), c3 = load_words(last);
+  Words c0 = Words(first.word[0]) + load_words(lane_numbers), c1(first.word[1]), c2(first.word[2]), c3(first.word[3]);
   const uint64_t bits = philox_key(key);
   uint32_t k0 = static_cast<uint32_t>(bits), k1 = static_cast<uint32_t>(bits >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -35,12 +31,15 @@ SG_INLINE void philox_block(const RandomKey& key, uint64_t sample, uint64_t quad
   words[3] = c3;
 }
 
-// Values of four vectors put in the order of elements: out[4·lane + j] = x[j] at lane.
+// Values of four vectors put in the order of elements: out[4·l + j] = x[j] in lane l.
 SG_INLINE void interleave(const Vec (&x)[4], float* out) {
-  float lanes[4][Vec::lanes];
+  alignas(64) float lanes[4][Vec::lanes];
   for (int j = 0; j < 4; ++j) store(lanes[j], x[j], Full{});
-  for (int lane = 0; lane < Vec::lanes; ++lane) {
-    for (int j = 0; j < 4; ++j) out[4 * lane + j] = lanes[j][lane];
+  for (int lane = 0; lane < Vec::lanes; lane += 4) {
+    __m128 row[4];
+    for (int j = 0; j < 4; ++j) row[j] = _mm_load_ps(lanes[j] + lane);
+    _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
+    for (int j = 0; j < 4; ++j) _mm_storeu_ps(out + 4 * (lane + j), row[j]);
   }
 }
 

@@ -30,10 +30,16 @@ inline void for_rows(StreamHandle stream, const Walk<N>& walk, F&& body) {
 // y[i · y_stride] = x[i · x_stride] for elements of whatever type with `size` bytes.
 template <size_t size>
 inline void copy_elements(const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t n) {
-  const char* from = static_cast<const char*>(x);
-  char* to = static_cast<char*>(y);
-  constexpr int64_t bytes = size;
-  for (int64_t i = 0; i < n; ++i) __builtin_memcpy(to + i * y_stride * bytes, from + i * x_stride * bytes, size);
+  const auto loop = [&](auto from, auto to) {
+    for (int64_t i = 0; i < n; ++i) {
+      __builtin_memcpy(static_cast<char*>(y) + i * to * size, static_cast<const char*>(x) + i * from * size, size);
+    }
+  };
+  constexpr std::integral_constant<int64_t, 0> once;
+  constexpr std::integral_constant<int64_t, 1> dense;
+  if (x_stride == 0 && y_stride == 1) loop(once, dense);
+  else if (y_stride == 1) loop(x_stride, dense);
+  else loop(x_stride, y_stride);
 }
 inline void copy_elements(size_t size, const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t n) {
   if (x_stride == 1 && y_stride == 1) __builtin_memcpy(y, x, static_cast<size_t>(n) * size);
