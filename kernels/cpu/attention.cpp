@@ -34,7 +34,7 @@ struct Buffers {
 template <class T>
 class Forward {
  public:
-  using W = Wide<T>;
+  using W = Statistic<T>;
   using V = Lanes<W>;
 
   Forward(const View& q, const View& k, const View& v, const View& out, const View& lse,
@@ -119,7 +119,7 @@ class Forward {
 template <class T>
 size_t bytes_per_thread(int64_t d) {
   Carver count(nullptr);
-  Buffers<Wide<T>>(count, d);
+  Buffers<Statistic<T>>(count, d);
   return count.bytes();
 }
 
@@ -132,8 +132,8 @@ void attention(const View& q, const View& k, const View& v, const View& out, con
   const heads::Forward<T> forward(q, k, v, out, lse, options);
   const size_t per_thread = heads::bytes_per_thread<T>(q.shape[3]);
   parallel_for(stream, forward.tasks(), [&](int64_t task, int worker) {
-    heads::Carver carver(static_cast<char*>(workspace.data) + per_thread * static_cast<size_t>(worker));
-    forward.run(task, heads::Buffers<heads::Wide<T>>(carver, q.shape[3]));
+    Carver carver(static_cast<char*>(workspace.data) + per_thread * static_cast<size_t>(worker));
+    forward.run(task, heads::Buffers<Statistic<T>>(carver, q.shape[3]));
   });
 }
 

@@ -1,15 +1,12 @@
 // What attention's forward and backward share: the geometry of heads, and the scores of one tile as they enter the
 // softmax.
 #pragma once
+#include "kernels/cpu/carver.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/table.h"
 
 namespace sg::kernels::SG_ISA::heads {
-
-// The type that tiles of T are computed in, and its lanes.
-template <class T>
-using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 struct Geometry {
   int64_t b, h, hk, t, s, d;
@@ -41,10 +38,11 @@ struct Rows {
 
 // `count` rows of a head in the wide type: in place where they have it, else widened into the buffer (count, d).
 template <class T>
-Rows<Wide<T>> wide_rows(const View& x, int64_t batch, int64_t head, int64_t first, int64_t count, Wide<T>* buffer) {
+Rows<Statistic<T>> wide_rows(const View& x, int64_t batch, int64_t head, int64_t first, int64_t count,
+                             Statistic<T>* buffer) {
   const T* from = head_row<T>(x, batch, head, first);
   const int64_t d = x.shape[3], ld = x.strides[2] >= d ? x.strides[2] : d;
-  if constexpr (std::is_same_v<T, Wide<T>>) return {from, ld};
+  if constexpr (std::is_same_v<T, Statistic<T>>) return {from, ld};
   else {
     for (int64_t i = 0; i < count; ++i) {
       for_lanes<Vec>(
@@ -84,27 +82,11 @@ void dropout_factors(const Geometry& g, const AttentionOptions& o, int64_t batch
     const Philox4 r = draw(o.random, o.random.first_sample + static_cast<uint64_t>(batch), quad);
     for (uint64_t lane = 0; lane < 4; ++lane) {
       const uint64_t element = quad * 4 + lane;
-      if (element >= first && element < end) factors[element - first] = sg::uniform(r.word[lane]) < o.dropout ? 0 : kept;
+      if (element >= first && element < end)
+        factors[element - first] = sg::uniform(r.word[lane]) < o.dropout ? 0 : kept;
     }
   }
 }
-
-// Carves 64-byte aligned arrays off a thread's part of the workspace; with no memory it only counts.
-class Carver {
- public:
-  explicit Carver(void* data) : data_(static_cast<char*>(data)) {}
-  template <class W>
-  W* take(int64_t n) {
-    char* at = data_ ? data_ + bytes_ : nullptr;
-    bytes_ += (static_cast<size_t>(n) * sizeof(W) + 63) / 64 * 64;
-    return reinterpret_cast<W*>(at);
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  char* data_;
-  size_t bytes_ = 0;
-};
 
 template <class T>
 size_t backward_workspace(const Geometry&, int threads);

@@ -44,7 +44,7 @@ struct Shared {
 template <class T>
 class Backward {
  public:
-  using W = Wide<T>;
+  using W = Statistic<T>;
   using V = Lanes<W>;
   static constexpr bool widened = !std::is_same_v<T, W>;
 
@@ -179,17 +179,17 @@ class Backward {
 template <class T>
 size_t bytes_per_thread(const Geometry& g) {
   Carver count(nullptr);
-  Buffers<Wide<T>>(count, g, Backward<T>::widened);
+  Buffers<Statistic<T>>(count, g, Backward<T>::widened);
   return count.bytes();
 }
 
 // With fewer heads of keys: the query heads' own dk and dv, (b,h,s,d) each.
 template <class T>
-Shared<Wide<T>> shared_parts(Carver& carver, const Geometry& g) {
+Shared<Statistic<T>> shared_parts(Carver& carver, const Geometry& g) {
   if (g.h == g.hk) return {};
   const int64_t n = g.b * g.h * g.s * g.d;
-  Wide<T>* const dk = carver.take<Wide<T>>(n);
-  return {dk, carver.take<Wide<T>>(n)};
+  Statistic<T>* const dk = carver.take<Statistic<T>>(n);
+  return {dk, carver.take<Statistic<T>>(n)};
 }
 
 }  // namespace
@@ -207,14 +207,14 @@ template <class T>
 void attention_backward(const View& q, const View& k, const View& v, const View& out, const View& lse,
                         const View& d_out, const View& dq, const View& dk, const View& dv,
                         const AttentionOptions& options, Workspace workspace, StreamHandle stream) {
-  using W = heads::Wide<T>;
+  using W = Statistic<T>;
   const heads::Geometry g(q, k, options.causal);
-  heads::Carver carver(workspace.data);
+  Carver carver(workspace.data);
   const heads::Shared<W> shared = heads::shared_parts<T>(carver, g);
   const size_t used = carver.bytes(), per_thread = heads::bytes_per_thread<T>(g);
   const heads::Backward<T> backward(q, k, v, out, lse, d_out, dq, dk, dv, options, shared);
   parallel_for(stream, g.b * g.h, [&](int64_t task, int worker) {
-    heads::Carver own(static_cast<char*>(workspace.data) + used + per_thread * static_cast<size_t>(worker));
+    Carver own(static_cast<char*>(workspace.data) + used + per_thread * static_cast<size_t>(worker));
     backward.run(task, heads::Buffers<W>(own, g, heads::Backward<T>::widened));
   });
   if (!shared.dk) return;

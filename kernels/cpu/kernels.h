@@ -94,6 +94,15 @@ void attention_backward(const View& q, const View& k, const View& v, const View&
                         Workspace, StreamHandle);
 size_t attention_workspace(const View& q, const View& k, bool backward, int threads);
 
+// cross_entropy.cpp, classifier.cpp
+template <class T>
+void cross_entropy(const View& logits, const View& targets, const View& losses, const View& d_logits, float scale,
+                   StreamHandle);
+template <class T>
+void classifier(const View& x, const View& weight, const View& targets, const View& losses, const View& dx,
+                const View& d_weight, float scale, Workspace, StreamHandle);
+size_t classifier_workspace(const View& x, const View& weight, bool backward, int threads);
+
 // Instantiates a kernel template for all float types.
 #define SG_FOR_FLOATS(kernel, ...)           \
   template void kernel<float>(__VA_ARGS__);  \

@@ -2,6 +2,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/runtime/parallel.h"
+#include "kernels/cpu/vec.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
@@ -127,7 +128,7 @@ Product tile_product(const Problem& p, int64_t tile, size_t item, bool accumulat
 // The turned product has its bias along the rows.
 template <class T>
 void add_row_bias(const Product& p, const T* bias) {
-  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  using Wide = Statistic<T>;
   for (int64_t i = 0; i < p.m; ++i) {
     T* row = static_cast<T*>(p.c) + i * p.ldc;
     for (int64_t j = 0; j < p.n; ++j) row[j] = T(Wide(row[j]) + Wide(bias[i]));
