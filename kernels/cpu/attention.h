@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/cpu/carver.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/philox.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/table.h"
 
@@ -76,15 +77,13 @@ void add_mask(const View& mask, int64_t batch, int64_t head, int64_t i, int64_t 
 template <class W>
 void dropout_factors(const Geometry& g, const AttentionOptions& o, int64_t batch, int64_t head, int64_t i, int64_t j,
                      int64_t n, W* factors) {
-  const float kept = 1.0f / (1.0f - o.dropout);
-  const uint64_t first = static_cast<uint64_t>((head * g.t + i) * g.s + j), end = first + static_cast<uint64_t>(n);
-  for (uint64_t quad = first / 4; quad * 4 < end; ++quad) {
-    const Philox4 r = draw(o.random, o.random.first_sample + static_cast<uint64_t>(batch), quad);
-    for (uint64_t lane = 0; lane < 4; ++lane) {
-      const uint64_t element = quad * 4 + lane;
-      if (element >= first && element < end)
-        factors[element - first] = sg::uniform(r.word[lane]) < o.dropout ? 0 : kept;
-    }
+  const W kept = 1 / (1 - static_cast<W>(o.dropout));
+  const int64_t first = (head * g.t + i) * g.s + j, end = first + n;
+  for (int64_t block = first / 4 * 4; block < end; block += block_draws) {
+    float u[block_draws];
+    uniform_block(o.random, o.random.first_sample + static_cast<uint64_t>(batch), static_cast<uint64_t>(block / 4), u);
+    const int64_t from = block < first ? first : block, to = block + block_draws < end ? block + block_draws : end;
+    for (int64_t x = from; x < to; ++x) factors[x - first] = u[x - block] < o.dropout ? 0 : kept;
   }
 }
 

@@ -6,6 +6,7 @@
 #define SG_JOIN(a, b) SG_JOIN_(a, b)
 #define Eigen SG_JOIN(eigen_, SG_ISA)
 #define EIGEN_DONT_PARALLELIZE
+#define EIGEN_GEMM_TO_COEFFBASED_THRESHOLD 0  // its path for tiny products has bits that depend on alignment
 #include <Eigen/Core>
 
 #include "kernels/cpu/vec.h"

@@ -38,7 +38,7 @@ inline void write(void* data, DType type, int64_t i, double x) {
 // `gap` unused elements after the innermost.
 class Array {
  public:
-  Array(DType type, std::vector<int64_t> shape, std::vector<int> layout = {}, int64_t gap = 0) {
+  Array(DType type, std::vector<int64_t> shape, std::vector<int> layout = {}, int64_t gap = 0, int64_t shift = 0) {
     view_.dtype = type;
     view_.rank = static_cast<int>(shape.size());
     int64_t stride = 1;
@@ -49,7 +49,7 @@ class Array {
       stride = stride * shape[at] + (d == view_.rank - 1 ? gap : 0);
     }
     bytes_.resize(static_cast<size_t>(stride) * size_of(type) + 64);
-    view_.data = bytes_.data();
+    view_.data = bytes_.data() + shift * static_cast<int64_t>(size_of(type));
   }
   Array(Array&& other) noexcept = default;
 

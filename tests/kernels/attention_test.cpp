@@ -99,7 +99,7 @@ double factor(const Case& c, const AttentionOptions& o, int64_t b, int64_t h, in
   if (c.dropout == 0) return 1;
   const auto element = static_cast<uint64_t>((h * c.t + i) * c.s + j);
   const Philox4 r = draw(o.random, o.random.first_sample + static_cast<uint64_t>(b), element / 4);
-  return uniform(r.word[element % 4]) < c.dropout ? 0 : 1 / (1 - c.dropout);
+  return uniform(r.word[element % 4]) < c.dropout ? 0 : 1 / (1 - static_cast<double>(c.dropout));
 }
 
 struct Reference {

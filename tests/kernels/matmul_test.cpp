@@ -133,5 +133,31 @@ TEST(MatmulBits, WeightGradientsAreTheSameForAnyThreads) {
   }
 }
 
+// Gradients are views of buckets, at any address.
+TEST(MatmulBits, NeverDependOnAlignment) {
+  const int64_t shapes[][3] = {{3, 5, 4}, {1, 1, 40}, {1, 33, 20}, {33, 1, 20}, {70, 90, 130}};
+  for (const auto& [m, n, k] : shapes) {
+    for (const DType type : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+      for (const KernelTable* table : tables()) {
+        const auto at = [&](int64_t shift) {
+          const Array a = std::move(Array(type, {m, k}, {}, 0, shift).random(1));
+          const Array b = std::move(Array(type, {k, n}, {1, 0}, 0, shift).random(2));
+          Array out(type, {m, n}, {}, 0, shift);
+          const Scratch scratch(table->matmul_workspace(a.view(), b.view(), out.view(), 1));
+          table->matmul[type](a.view(), b.view(), out.view(), {}, scratch.workspace(), {});
+          return out;
+        };
+        const Array first = at(0);
+        for (const int64_t shift : {1, 2, 3}) {
+          const Array other = at(shift);
+          for (int64_t i = 0; i < first.numel(); ++i) {
+            ASSERT_EQ(first[i], other[i]) << table->name << " " << name_of(type) << " " << m << "×" << n << "×" << k;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sg::test
