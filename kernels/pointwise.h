@@ -14,14 +14,16 @@ namespace sg {
 // X(name, inputs): the single list that the enum, the names and both backends' dispatch are made from.
 // Inputs in order: relu_backward, gelu_backward, gelu_tanh_backward and silu_backward take (x, dy); tanh_backward and
 // sigmoid_backward take (y, dy); mul_add is a·b + c, rounded once; where is (condition, yes, no).
-#define SG_POINTWISE_OPS(X)                                                                                     \
-  X(add, 2)                                                                                                     \
-  X(sub, 2)                                                                                                     \
-  X(mul, 2)                                                                                                     \
-  X(div, 2) X(maximum, 2) X(minimum, 2) X(add_scalar, 1) X(mul_scalar, 1) X(pow_scalar, 1) X(neg, 1) X(abs, 1)  \
-      X(exp, 1) X(log, 1) X(sqrt, 1) X(rsqrt, 1) X(tanh, 1) X(sigmoid, 1) X(relu, 1) X(gelu, 1) X(gelu_tanh, 1) \
-          X(silu, 1) X(relu_backward, 2) X(gelu_backward, 2) X(gelu_tanh_backward, 2) X(silu_backward, 2)       \
-              X(tanh_backward, 2) X(sigmoid_backward, 2) X(mul_add, 3) X(less, 2) X(equal, 2) X(where, 3)
+// clang-format off
+#define SG_POINTWISE_OPS(X)                                                                     \
+  X(add, 2) X(sub, 2) X(mul, 2) X(div, 2) X(maximum, 2) X(minimum, 2)                           \
+  X(add_scalar, 1) X(mul_scalar, 1) X(pow_scalar, 1)                                            \
+  X(neg, 1) X(abs, 1) X(exp, 1) X(log, 1) X(sqrt, 1) X(rsqrt, 1) X(tanh, 1) X(sigmoid, 1)       \
+  X(relu, 1) X(gelu, 1) X(gelu_tanh, 1) X(silu, 1)                                              \
+  X(relu_backward, 2) X(gelu_backward, 2) X(gelu_tanh_backward, 2) X(silu_backward, 2)          \
+  X(tanh_backward, 2) X(sigmoid_backward, 2)                                                    \
+  X(mul_add, 3) X(less, 2) X(equal, 2) X(where, 3)
+// clang-format on
 
 enum class PointwiseOp : uint8_t {
 #define SG_ENUMERATOR(name, inputs) name,
