@@ -73,7 +73,7 @@ class Pass {
   void visit(const Edge& edge, Nodes& nodes);
   Nodes collect(std::span<const Variable> roots);
   void run(Node& node);
-  void settle(Node& node);
+  void settle(Node& node, size_t first);
   void add(const Edge& edge, Contribution contribution);
   void add_to_leaf(VariableState& leaf, Contribution contribution);
   void use_done(const std::shared_ptr<VariableState>& leaf);
@@ -105,12 +105,10 @@ void Pass::visit(const Edge& edge, Nodes& nodes) {
   if (!edge.node || edge.node->pass == id_) return;
   Node& node = *edge.node;
   check(!node.dropped,
-        "backward: {} was run backward before and dropped what it had saved; keep the graph with retain_graph, or run "
-        "the "
-        "forward again",
+        "backward: {} was run backward before and dropped what it had saved; pass retain_graph, or run forward again",
         node.op);
   node.pass = id_;
-  node.settled = false;
+  node.unsettled = node.inputs.size();
   node.gradients.assign(node.results.size(), {});
   if (UnitCall* unit = node.unit.get()) {
     if (unit->pass != id_) *unit = {unit->hooks, 0, false, id_};
@@ -123,7 +121,7 @@ Pass::Nodes Pass::collect(std::span<const Variable> roots) {
   Nodes nodes;
   for (const Variable& root : roots) visit(edge_of(root), nodes);
   for (size_t i = 0; i < nodes.size(); ++i) {
-    for (const Edge& edge : std::shared_ptr<Node>(nodes[i])->inputs) visit(edge, nodes);
+    for (const Edge& edge : nodes[i]->inputs) visit(edge, nodes);
   }
   std::sort(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) { return a->sequence < b->sequence; });
   return nodes;
@@ -133,7 +131,7 @@ Pass::Nodes Pass::collect(std::span<const Variable> roots) {
 
 void Pass::run(std::span<const Variable> roots, std::span<const Tensor> gradients, Node* region) {
   Nodes nodes = collect(roots);
-  if (region) settle(*region);  // the graph inside counts the region's leaves from here on, use by use
+  if (region) settle(*region, 1);  // the graph inside counts the captured leaves from here on, use by use
   for (size_t i = 0; i < roots.size(); ++i) {
     if (gradients[i].defined()) add(edge_of(roots[i]), gradients[i]);
     if (roots[i].is_leaf()) use_done(Graph::shared_state(roots[i]));
@@ -166,18 +164,18 @@ void Pass::run(Node& node) {
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i].leaf) add(node.inputs[i], std::move(contributions[i]));
   }
-  settle(node);
+  settle(node, 0);
   finish_unit(node);
   if (!retain_graph_) node.inputs.clear();
   running_ = outer;
 }
 
-// Counts down the node's uses of leaves, once; a leaf whose last use this was is complete.
-void Pass::settle(Node& node) {
-  if (std::exchange(node.settled, true)) return;
-  for (const Edge& edge : node.inputs) {
-    if (edge.leaf) use_done(edge.leaf);
+// Counts down the node's uses of leaves from input `first` on, each once; a leaf whose last use this was is complete.
+void Pass::settle(Node& node, size_t first) {
+  for (size_t i = first; i < node.unsettled; ++i) {
+    if (node.inputs[i].leaf) use_done(node.inputs[i].leaf);
   }
+  node.unsettled = std::min(node.unsettled, first);
 }
 
 void Pass::add(const Edge& edge, Contribution contribution) {

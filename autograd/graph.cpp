@@ -9,6 +9,16 @@ namespace sg {
 namespace {
 
 thread_local uint64_t recorded = 0;
+thread_local std::vector<Variable>* collected = nullptr;
+
+void collect(std::span<const Variable> inputs) {
+  for (const Variable& x : inputs) {
+    if (!x.requires_grad()) continue;
+    check(x.is_leaf(), "recompute: the region uses {}, a result from outside; pass it as the region's input",
+          x.shape());
+    if (std::find(collected->begin(), collected->end(), x) == collected->end()) collected->push_back(x);
+  }
+}
 
 Edge edge_to(const Variable& x) {
   if (!x.requires_grad()) return {};
@@ -23,6 +33,9 @@ bool Graph::records(std::span<const Variable> inputs) {
   return grad_enabled() &&
          std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) { return x.requires_grad(); });
 }
+
+LeafCollector::LeafCollector(std::vector<Variable>& leaves) : previous_(std::exchange(collected, &leaves)) {}
+LeafCollector::~LeafCollector() { collected = previous_; }
 
 Variable Graph::variable(std::shared_ptr<VariableState> state) {
   Variable x;
@@ -71,11 +84,9 @@ const Tensor& Saved::tensor() const {
   if (tensor_.defined() && tensor_.version() != version_) [[unlikely]] {
     const std::string& name = leaf_ ? leaf_->name : tensor_.storage()->name();
     fail(ErrorKind::usage,
-         "backward of {}: {} {} was changed in place after {} saved it (version {} then, {} now); change a copy, or "
-         "wait "
-         "until backward is done",
-         running_op(), name.empty() ? "a tensor" : "'" + name + "'", shape(), running_op(), version_,
-         tensor_.version());
+         "backward of {}: {} {} was changed in place after it was saved (version {} then, {} now): change a copy, or "
+         "wait for backward",
+         running_op(), name.empty() ? "a tensor" : "'" + name + "'", shape(), version_, tensor_.version());
   }
   return tensor_;
 }

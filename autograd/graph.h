@@ -35,7 +35,7 @@ struct Node {
   // State of the pass that visited it last.
   uint64_t pass = 0;
   std::vector<Tensor> gradients;  // of the results
-  bool settled = false;           // its uses of leaves are counted down already
+  size_t unsettled = 0;           // its uses of leaves are counted down from this input on
 
   Node() = default;
   Node(const Node&) = delete;
@@ -60,9 +60,22 @@ struct VariableState {
 // The op whose backward function is running on this thread, for messages.
 const char* running_op();
 
-// Runs graphs that were recorded inside a running backward function, as a part of its pass: leaves are complete, and
-// units done, when both graphs have run. A usage error outside a pass. gradients[i] belongs to roots[i], undefined for
-// none.
+// While it lives, leaves that need a gradient and are used on this thread by ops that aren't recorded are added to
+// `leaves`, each once.
+class LeafCollector {
+ public:
+  explicit LeafCollector(std::vector<Variable>& leaves);
+  ~LeafCollector();
+  LeafCollector(const LeafCollector&) = delete;
+  LeafCollector& operator=(const LeafCollector&) = delete;
+
+ private:
+  std::vector<Variable>* const previous_;
+};
+
+// Runs graphs that were recorded inside a running backward function, as a part of its pass. The running op's inputs
+// from the second on are leaves that these graphs use: from now on each of their uses counts by itself. gradients[i]
+// belongs to roots[i].
 void backward_inside(std::span<const Variable> roots, std::span<const Tensor> gradients);
 
 }  // namespace sg
