@@ -30,6 +30,7 @@ Edge edge_to(const Variable& x) {
 }  // namespace
 
 bool Graph::records(std::span<const Variable> inputs) {
+  if (collected && !grad_enabled()) collect(inputs);
   return grad_enabled() &&
          std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) { return x.requires_grad(); });
 }
@@ -43,8 +44,9 @@ Variable Graph::variable(std::shared_ptr<VariableState> state) {
   return x;
 }
 
-std::vector<Variable> Graph::add(const char* op, std::vector<Tensor> out, std::span<const Variable> inputs,
-                                 BackwardFunction f) {
+namespace {
+
+std::shared_ptr<Node> new_node(const char* op, std::span<const Variable> inputs, BackwardFunction f) {
   auto node = std::make_shared<Node>();
   node->op = op;
   node->sequence = ++recorded;
@@ -52,19 +54,30 @@ std::vector<Variable> Graph::add(const char* op, std::vector<Tensor> out, std::s
   node->unit = current_unit_call();
   node->inputs.reserve(inputs.size());
   for (const Variable& x : inputs) node->inputs.push_back(edge_to(x));
+  return node;
+}
 
+std::shared_ptr<VariableState> new_result(const std::shared_ptr<Node>& node, Tensor tensor) {
+  auto state = std::make_shared<VariableState>();
+  state->requires_grad = true;
+  state->node = node;
+  state->result = node->results.size();
+  node->results.push_back({tensor.shape(), tensor.dtype(), tensor.device()});
+  state->tensor = std::move(tensor);
+  return state;
+}
+
+}  // namespace
+
+Variable Graph::add(const char* op, Tensor out, std::span<const Variable> inputs, BackwardFunction f) {
+  return variable(new_result(new_node(op, inputs, std::move(f)), std::move(out)));
+}
+
+std::vector<Variable> Graph::add(const char* op, std::vector<Tensor> out, std::span<const Variable> inputs,
+                                 BackwardFunction f) {
+  const std::shared_ptr<Node> node = new_node(op, inputs, std::move(f));
   std::vector<Variable> results;
-  results.reserve(out.size());
-  node->results.reserve(out.size());
-  for (Tensor& tensor : out) {
-    node->results.push_back({tensor.shape(), tensor.dtype(), tensor.device()});
-    auto state = std::make_shared<VariableState>();
-    state->tensor = std::move(tensor);
-    state->requires_grad = true;
-    state->node = node;
-    state->result = results.size();
-    results.push_back(variable(std::move(state)));
-  }
+  for (Tensor& tensor : out) results.push_back(variable(new_result(node, std::move(tensor))));
   return results;
 }
 

@@ -23,8 +23,8 @@ struct UnitHooks {
 // A part of a model that is gathered, run and released as one: a block, an embedding, a head.
 struct Unit {
   std::string name;
-  std::vector<Variable>
-      parameters;  // named, in registration order; a tied one is in every unit that uses it and belongs to the first
+  // Named, in registration order; a tied one is in every unit that uses it and belongs to the first.
+  std::vector<Variable> parameters;
   std::shared_ptr<UnitHooks> hooks = std::make_shared<UnitHooks>();
 };
 

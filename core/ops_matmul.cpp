@@ -4,11 +4,14 @@
 namespace sg {
 namespace {
 
-// A matrix with dense rows or dense columns; anything else is copied.
-Tensor dense_matrix(const Tensor& x) {
-  const bool rows = x.strides()[-1] == 1 || x.size(-1) == 1, columns = x.strides()[-2] == 1 || x.size(-2) == 1;
-  return rows || columns ? x : contiguous(x);
+// Vectors along dimension d are dense and lie side by side, none of them on another (as a broadcast's do).
+bool dense_along(const Tensor& x, int d, int other) {
+  const bool dense = x.strides()[d] == 1 || x.size(d) == 1;
+  return dense && (x.size(other) == 1 || x.strides()[other] >= x.size(d));
 }
+
+// A matrix with dense rows or dense columns; anything else is copied.
+Tensor dense_matrix(const Tensor& x) { return dense_along(x, -1, -2) || dense_along(x, -2, -1) ? x : contiguous(x); }
 
 Shape leading(const Shape& shape) {
   Shape out = shape;
