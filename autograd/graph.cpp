@@ -81,10 +81,6 @@ std::vector<Variable> Graph::add(const char* op, std::vector<Tensor> out, std::s
   return results;
 }
 
-Variable Graph::add(const char* op, Tensor out, std::span<const Variable> inputs, BackwardFunction f) {
-  return add(op, std::vector<Tensor>{std::move(out)}, inputs, std::move(f)).front();
-}
-
 Saved::Saved(const Variable& x) {
   if (!x.defined()) return;
   tensor_ = x.tensor();
