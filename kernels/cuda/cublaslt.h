@@ -5,14 +5,20 @@
 
 namespace sg::kernels::cuda {
 
-#define SG_CUBLASLT_FUNCTIONS(X)                                                                             \
-  X(cublasLtCreate)                                                                                          \
-  X(cublasLtGetStatusString)                                                                                 \
-  X(cublasLtMatrixLayoutCreate)                                                                              \
-  X(cublasLtMatrixLayoutDestroy)                                                                             \
-  X(cublasLtMatrixLayoutSetAttribute) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)               \
-      X(cublasLtMatmulDescSetAttribute) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) \
-          X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
+#define SG_CUBLASLT_FUNCTIONS(X)          \
+  X(cublasLtCreate)                       \
+  X(cublasLtGetStatusString)              \
+  X(cublasLtMatrixLayoutCreate)           \
+  X(cublasLtMatrixLayoutDestroy)          \
+  X(cublasLtMatrixLayoutSetAttribute)     \
+  X(cublasLtMatmulDescCreate)             \
+  X(cublasLtMatmulDescDestroy)            \
+  X(cublasLtMatmulDescSetAttribute)       \
+  X(cublasLtMatmulPreferenceCreate)       \
+  X(cublasLtMatmulPreferenceDestroy)      \
+  X(cublasLtMatmulPreferenceSetAttribute) \
+  X(cublasLtMatmulAlgoGetHeuristic)       \
+  X(cublasLtMatmul)
 
 struct CublasLt {
 #define SG_MEMBER(name) decltype(&::name) name;

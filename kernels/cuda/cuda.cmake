@@ -44,7 +44,8 @@ set_target_properties(sg_kernels PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARC
 target_compile_options(sg_kernels PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra>)
 set_source_files_properties(${cuda_sources} PROPERTIES COMPILE_DEFINITIONS SG_ISA=cuda)  # the namespace in walk.h
-set_source_files_properties(cuda/cublaslt.cpp PROPERTIES COMPILE_DEFINITIONS SG_CUBLASLT_LIBRARY="${CUDA_cublasLt_LIBRARY}")
+set_source_files_properties(cuda/cublaslt.cpp PROPERTIES
+  COMPILE_DEFINITIONS SG_CUBLASLT_LIBRARY="${CUDA_cublasLt_LIBRARY}")
 target_include_directories(sg_kernels SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(sg_kernels PRIVATE CUDA::cudart_static)
 message(STATUS "shardgrad: CUDA ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")

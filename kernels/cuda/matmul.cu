@@ -167,13 +167,14 @@ void multiply(const View& a, const View& b, const View& out, const int64_t (&off
 
 // x with as many leading dimensions as the product has, strides 0 where it is broadcast.
 View with_leading(const View& x, const View& out) {
-  View r = x;
-  r.rank = out.rank;
-  for (int d = 0; d < out.rank; ++d) {
-    const int from = d - (out.rank - x.rank);
-    const bool matrix = d >= out.rank - 2, there = from >= 0 && (matrix || x.shape[from] != 1);
-    r.shape[d] = matrix ? x.shape[from] : out.shape[d];
-    r.strides[d] = there ? x.strides[from] : 0;
+  View r = out;
+  r.data = x.data;
+  const int missing = out.rank - x.rank;
+  for (int d = 0; d < out.rank; ++d)
+    r.strides[d] = d < missing || x.shape[d - missing] == 1 ? 0 : x.strides[d - missing];
+  for (int d = -2; d < 0; ++d) {
+    r.shape[d + r.rank] = x.size(d);
+    r.strides[d + r.rank] = x.stride(d);
   }
   return r;
 }
