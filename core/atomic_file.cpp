@@ -135,6 +135,7 @@ void exchange_durably(const std::string& a, const std::string& b) {
 }
 
 void remove_tree(const std::string& path) {
+  invariant(path.find('\0') == std::string::npos, "remove: a NUL byte would cut the path {}", path.c_str());
   std::error_code error;
   if (!fault("remove", path)) std::filesystem::remove_all(path, error);
   else error = std::error_code(errno, std::generic_category());

@@ -1,0 +1,93 @@
+// Checkpoints: what an engine needs to go on with the same bits, sharded over ranks, written so that a kill at any
+// point leaves the newest complete one loadable.
+//
+//   DIR/latest                                the newest one's tag, one line
+//   DIR/<tag>/manifest.json                   step, world, numerics, state; every shard's size and SHA-256; its own
+//   SHA-256 DIR/<tag>/shard-00000-of-00002.safetensors   rank 0's entries; which ranges of which parameters: "pieces"
+//   of its metadata
+//
+// Order of a save: shards into DIR/<tag>.tmp-<unique>/, hashed while written, each fsynced; all ranks agree; rank 0
+// writes the manifest, fsyncs it and the folder, renames the folder, fsyncs DIR, replaces `latest`; only then old ones
+// are pruned. A folder belongs to one run at a time.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dist/engine.h"
+
+namespace sg::dist {
+
+// The ranks that save or load together; by default this process alone.
+struct CheckpointRanks {
+  int rank = 0, size = 1;
+  // Collective: takes this rank's text, gives every rank's in rank order.
+  std::function<std::vector<std::string>(const std::string&)> exchange{};
+};
+inline CheckpointRanks ranks_of(Comm& comm) {
+  return {comm.rank(), comm.size(), [&comm](const std::string& text) {
+            return comm.all_gather_bytes({"checkpoint", Phase::save}, text);
+          }};
+}
+
+struct Checkpoint {
+  std::string tag;  // letters, digits and . _ -; not "latest"
+  uint64_t step = 0;
+  std::string numerics = "{}", state = "{}";  // JSON objects; rank 0's are saved
+  // This rank's. Ranks hold disjoint ranges, or all of them the same ones (ddp), of which each then writes a part; over
+  // all ranks every parameter is there from end to end.
+  std::vector<StateEntry> entries{};
+};
+
+// Collective. All ranks succeed, or all throw: the first failing rank's error (io; usage for a bad tag) with its
+// number; the old checkpoints are then as they were and the temporary folder is gone. A checkpoint of the same tag is
+// replaced in one step. Keeps at least two, and what `latest` names; a failure to prune is a warning.
+void save_checkpoint(const std::string& folder, const Checkpoint& checkpoint, const CheckpointRanks& ranks = {},
+                     int keep = 2);
+
+struct CheckpointName {
+  std::string tag;
+  uint64_t step = 0, sequence = 0;  // sequence: saves into the folder are counted
+};
+// Those with a valid manifest, oldest first. A folder that isn't there has none.
+std::vector<CheckpointName> list_checkpoints(const std::string& folder);
+
+class ShardIndex;  // checkpoint_shards.h
+
+// An open checkpoint, already held against its manifest: sizes, hashes (each rank hashes its part of the shards),
+// headers, the ranges of every parameter. Errors: bad_input, the same on every rank, naming the file; a damaged one is
+// never passed over for an older one.
+class CheckpointReader {
+ public:
+  // Without a tag: the one that `latest` names, else (the first save was cut off before it) the newest. Collective.
+  explicit CheckpointReader(const std::string& folder, const std::string& tag = {}, const CheckpointRanks& ranks = {});
+  ~CheckpointReader();
+
+  const std::string& path() const { return path_; }  // DIR/<tag>
+  const std::string& tag() const { return tag_; }
+  uint64_t step() const { return step_; }
+  int world() const { return world_; }  // ranks that saved it; any number may load it
+  const std::string& numerics() const { return numerics_; }
+  const std::string& state() const { return state_; }
+
+  // Names and shapes of the parameters whose `kind` is there.
+  std::map<std::string, Shape> parameters(const std::string& kind = "master") const;
+  // Elements [begin, end) of a parameter into `out`, dense, one-dimensional, of the saved dtype.
+  void read(const std::string& parameter, const std::string& kind, int64_t begin, int64_t end, const Tensor& out) const;
+  // Fills every entry's values. Nothing is written unless the checkpoint has all of them in these shapes.
+  void read(std::span<const StateEntry> entries) const;
+
+ private:
+  void open(const CheckpointRanks& ranks);
+
+  std::string path_, tag_, numerics_, state_;
+  uint64_t step_ = 0;
+  int world_ = 0;
+  std::unique_ptr<const ShardIndex> shards_;
+};
+
+}  // namespace sg::dist
