@@ -31,10 +31,10 @@ struct Options {
   int micro_steps = 1;  // k: forward and backward passes per optimizer step
   Accumulation accumulation = Accumulation::automatic;
   double clip = 0;  // global gradient norm; 0: off
-  optim::OptimizerOptions optimizer;
+  optim::OptimizerOptions optimizer = {};
   Algorithm reduction = Algorithm::ordered;
-  DType precision = DType::f32;        // of parameters, activations and gradients
-  optim::LossScaleOptions loss_scale;  // read only where precision is f16
+  DType precision = DType::f32;             // of parameters, activations and gradients
+  optim::LossScaleOptions loss_scale = {};  // read only where precision is f16
   OnNonFinite on_nonfinite = OnNonFinite::stop;
 
   // ---- how, not what

@@ -139,10 +139,13 @@ TEST(Structure, LinesStayWithin120Columns) {
     }
 }
 
+// A header that is part of another, inside its namespace, says "Included by" in its first line.
 TEST(Structure, HeadersAreIncludedOnce) {
   for (const File& file : sources()) {
-    if (file.path.extension() != ".h") continue;
-    EXPECT_NE(std::find(file.lines.begin(), file.lines.end(), "#pragma once"), file.lines.end()) << file.path;
+    if (file.path.extension() != ".h" || file.lines.empty()) continue;
+    const bool part = file.lines[0].find("Included by") != std::string::npos;
+    const bool once = std::find(file.lines.begin(), file.lines.end(), "#pragma once") != file.lines.end();
+    EXPECT_TRUE(once || part) << file.path << ": no #pragma once";
   }
 }
 
