@@ -1,6 +1,7 @@
 // How core calls a kernel: on meta never, else with the compute stream's handle. Internal to core/ops_*.cpp.
 #pragma once
 #include <initializer_list>
+#include <type_traits>
 
 #include "core/device.h"
 #include "core/tensor.h"
@@ -22,6 +23,12 @@ F* require(const ByDType<F>& entry, const char* op, const KernelTable& table, DT
   F* found = entry[dtype];
   check(found != nullptr, "{}: no {} kernel for {}", op, table.name, name_of(dtype));
   return found;
+}
+
+// What an entry of the table asks for; nothing where the backend lacks it, since `require` will say so.
+template <class... Args>
+size_t workspace_bytes(size_t (*entry)(Args...), std::type_identity_t<Args>... args) {
+  return entry ? entry(args...) : 0;
 }
 
 // All on one device; undefined tensors are passed over.

@@ -43,7 +43,8 @@ struct Options {
 };
 
 size_t workspace(const Tensor& q, const Tensor& k, bool backward) {
-  return kernel_table(q.device()).attention_workspace(q.view(), k.view(), backward, threads(q.device()));
+  return detail::workspace_bytes(kernel_table(q.device()).attention_workspace, q.view(), k.view(), backward,
+                                 threads(q.device()));
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ Loss classifier(const Tensor& x_in, const Tensor& weight, const Tensor& targets,
     out.d_weight = empty_like(weight);
   }
   const detail::Scratch scratch(
-      x.device(),
-      kernel_table(x.device()).classifier_workspace(x.view(), weight.view(), gradient, threads(x.device())));
+      x.device(), detail::workspace_bytes(kernel_table(x.device()).classifier_workspace, x.view(), weight.view(),
+                                          gradient, threads(x.device())));
   detail::launch("classifier", x.device(), [&](const KernelTable& k, StreamHandle s) {
     detail::require(k.classifier, "classifier", k, x.dtype())(x.view(), weight.view(), targets.view(),
                                                               out.losses.view(), detail::view_or_null(out.dx),

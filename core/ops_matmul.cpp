@@ -46,8 +46,8 @@ void product(const Tensor& out, const Tensor& a, const Tensor& b, const MatmulOp
   }
   const Tensor left = with_leading(dense_matrix(a), lead), right = with_leading(dense_matrix(b), lead);
   const View av = left.view(), bv = right.view(), ov = out.view();
-  const detail::Scratch scratch(out.device(),
-                                kernel_table(out.device()).matmul_workspace(av, bv, ov, threads(out.device())));
+  const detail::Scratch scratch(out.device(), detail::workspace_bytes(kernel_table(out.device()).matmul_workspace, av,
+                                                                      bv, ov, threads(out.device())));
   detail::launch("matmul", out.device(), [&](const KernelTable& k, StreamHandle s) {
     detail::require(k.matmul, "matmul", k, out.dtype())(av, bv, ov, options, scratch, s);
   });

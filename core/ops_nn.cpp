@@ -91,7 +91,8 @@ NormGradients layernorm_backward(const Tensor& dy, const Tensor& x, const Tensor
   const Tensor rows = detail::as_rows(x), d_rows = detail::as_rows(dy), d_sum_rows = rows_or_undefined(d_sum);
   NormGradients out{empty(x.shape(), x.dtype(), x.device()), empty_like(gain), has_bias ? empty_like(gain) : Tensor{}};
   const detail::Scratch scratch(
-      x.device(), kernel_table(x.device()).layernorm_backward_workspace(rows.view(), threads(x.device())));
+      x.device(),
+      detail::workspace_bytes(kernel_table(x.device()).layernorm_backward_workspace, rows.view(), threads(x.device())));
   detail::launch("layernorm_backward", x.device(), [&](const KernelTable& k, StreamHandle s) {
     detail::require(k.layernorm_backward, "layernorm_backward", k, x.dtype())(
         d_rows.view(), detail::view_or_null(d_sum_rows), rows.view(), gain.view(), mean.flatten().view(),
@@ -107,7 +108,8 @@ NormGradients rmsnorm_backward(const Tensor& dy, const Tensor& x, const Tensor& 
   const Tensor rows = detail::as_rows(x), d_rows = detail::as_rows(dy), d_sum_rows = rows_or_undefined(d_sum);
   NormGradients out{empty(x.shape(), x.dtype(), x.device()), empty_like(gain), {}};
   const detail::Scratch scratch(
-      x.device(), kernel_table(x.device()).layernorm_backward_workspace(rows.view(), threads(x.device())));
+      x.device(),
+      detail::workspace_bytes(kernel_table(x.device()).layernorm_backward_workspace, rows.view(), threads(x.device())));
   detail::launch("rmsnorm_backward", x.device(), [&](const KernelTable& k, StreamHandle s) {
     detail::require(k.rmsnorm_backward, "rmsnorm_backward", k, x.dtype())(
         d_rows.view(), detail::view_or_null(d_sum_rows), rows.view(), gain.view(), rstd.flatten().view(),
@@ -121,8 +123,8 @@ ActivationGradients activation_backward(PointwiseOp f, const Tensor& x, const Te
   const Tensor rows = detail::as_rows(x), d_rows = detail::as_rows(dy);
   ActivationGradients out{empty(x.shape(), x.dtype(), x.device()), {}};
   if (want_bias) out.d_bias = empty({x.size(-1)}, x.dtype(), x.device());
-  const detail::Scratch scratch(x.device(),
-                                kernel_table(x.device()).column_sum_workspace(rows.view(), threads(x.device())));
+  const detail::Scratch scratch(x.device(), detail::workspace_bytes(kernel_table(x.device()).column_sum_workspace,
+                                                                    rows.view(), threads(x.device())));
   detail::launch("activation_backward", x.device(), [&](const KernelTable& k, StreamHandle s) {
     detail::require(k.activation_backward, "activation_backward", k, x.dtype())(
         f, rows.view(), d_rows.view(), out.dx.reshape(rows.shape()).view(), detail::view_or_null(out.d_bias), scratch,
@@ -134,8 +136,8 @@ ActivationGradients activation_backward(PointwiseOp f, const Tensor& x, const Te
 Tensor column_sum(const Tensor& dy) {
   const Tensor rows = detail::as_rows(dy);
   Tensor out = empty({dy.size(-1)}, dy.dtype(), dy.device());
-  const detail::Scratch scratch(dy.device(),
-                                kernel_table(dy.device()).column_sum_workspace(rows.view(), threads(dy.device())));
+  const detail::Scratch scratch(dy.device(), detail::workspace_bytes(kernel_table(dy.device()).column_sum_workspace,
+                                                                     rows.view(), threads(dy.device())));
   detail::launch("column_sum", dy.device(), [&](const KernelTable& k, StreamHandle s) {
     detail::require(k.column_sum, "column_sum", k, dy.dtype())(rows.view(), out.view(), scratch, s);
   });
@@ -188,8 +190,8 @@ void embedding_backward_(const Tensor& d_table, const Tensor& ids, const Tensor&
         "embedding_backward: dy {} {} for {} ids and table {} {}", name_of(dy.dtype()), dy.shape(), flat.size(0),
         name_of(d_table.dtype()), d_table.shape());
   const Device device = d_table.device();
-  const detail::Scratch scratch(
-      device, kernel_table(device).embedding_backward_workspace(flat.view(), d_table.view(), threads(device)));
+  const detail::Scratch scratch(device, detail::workspace_bytes(kernel_table(device).embedding_backward_workspace,
+                                                                flat.view(), d_table.view(), threads(device)));
   detail::launch("embedding_backward", device, [&](const KernelTable& k, StreamHandle s) {
     detail::require(k.embedding_backward, "embedding_backward", k, d_table.dtype())(
         flat.view(), rows.view(), d_table.view(), accumulate, scratch, s);
