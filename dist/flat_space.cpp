@@ -35,7 +35,8 @@ FlatSpace::FlatSpace(const std::vector<Variable>& parameters, const Options& opt
     size_ += p.numel();
   }
   cut_buckets(options, unit_of);
-  split(options, world);
+  if (options.partition == PartitionKind::contiguous) split_contiguously(world, unit_of);
+  else split_evenly(world);
 }
 
 void FlatSpace::cut_buckets(const Options& options, const std::vector<int>& unit_of) {
@@ -73,39 +74,62 @@ void FlatSpace::cut_messages(Bucket& bucket, int64_t limit) {
   }
 }
 
-void FlatSpace::split(const Options& options, int world) {
-  const bool contiguous = options.partition == PartitionKind::contiguous;
-  std::vector<int64_t> cuts;  // contiguous: flat offsets where a rank's run ends
-  if (contiguous) {
-    const std::vector<int64_t> all = boundaries(*this, 0, size_);
-    for (int r = 1; r <= world; ++r)
-      cuts.push_back(*std::lower_bound(all.begin(), all.end(), size_ / world * r + size_ % world * r / world));
+// Each rank's part of every message brings its total as near to an equal share as chunks allow.
+void FlatSpace::split_evenly(int world) {
+  std::vector<int64_t> owned(static_cast<size_t>(world));
+  int64_t total = 0;
+  for (Bucket& bucket : buckets_) {
+    for (Message& message : bucket.messages) {
+      total += message.size();
+      const std::vector<int64_t> chunk = boundaries(*this, message.begin, message.end);
+      std::vector<int64_t> counts;
+      int64_t begin = message.begin;
+      for (int64_t& mine : owned) {
+        const int64_t share = total / world - mine;
+        const int64_t wanted = std::clamp(begin + share, begin, message.end);
+        auto cut = std::lower_bound(chunk.begin(), chunk.end(), wanted);
+        if (cut != chunk.begin() && *cut - wanted > wanted - *(cut - 1) && *(cut - 1) >= begin)
+          --cut;  // the nearer boundary
+        const bool last = counts.size() + 1 == owned.size();
+        const int64_t end = last ? message.end : *cut;
+        counts.push_back(end - begin);
+        mine += end - begin;
+        begin = end;
+      }
+      message.shards = Shards(std::move(counts));
+    }
   }
-  int64_t dealt = 0;  // odd chunks so far
+}
+
+// Each rank owns one run of the whole space, cut at the boundary nearest to an equal share: a chunk's, or a unit's
+// where buckets keep to units.
+void FlatSpace::split_contiguously(int world, const std::vector<int>& unit_of) {
+  std::vector<int64_t> all = boundaries(*this, 0, size_);
+  if (!unit_of.empty()) {
+    all = {0};
+    for (size_t i = 1; i <= parameters_.size(); ++i) {
+      const auto unit = [&](size_t p) { return unit_of[static_cast<size_t>(parameters_[p].registration)]; };
+      if (i == parameters_.size() || unit(i) != unit(i - 1))
+        all.push_back(parameters_[i - 1].offset + parameters_[i - 1].size);
+    }
+  }
+  std::vector<int64_t> cuts;  // where each rank's run ends
+  for (int r = 1; r <= world; ++r) {
+    const int64_t wanted = size_ / world * r + size_ % world * r / world;
+    auto cut = std::lower_bound(all.begin(), all.end(), wanted);
+    if (cut != all.begin() && *cut - wanted > wanted - *(cut - 1)) --cut;
+    cuts.push_back(r == world ? size_ : *cut);
+  }
   for (Bucket& bucket : buckets_) {
     for (Message& message : bucket.messages) {
       std::vector<int64_t> counts;
-      if (contiguous) {
-        int64_t begin = message.begin;
-        for (int r = 0; r < world; ++r) {
-          const int64_t end = std::clamp(cuts[static_cast<size_t>(r)], begin, message.end);
-          counts.push_back(end - begin);
-          begin = end;
-        }
-        message.shards = Shards(std::move(counts));
-        continue;
-      }
-      const std::vector<int64_t> chunk = boundaries(*this, message.begin, message.end);
-      const int64_t chunks = static_cast<int64_t>(chunk.size()) - 1, odd = chunks % world;
-      size_t at = 0;
-      for (int r = 0; r < world; ++r) {
-        const bool extra = (r - dealt % world + world) % world < odd;
-        const size_t next = at + static_cast<size_t>(chunks / world + (extra ? 1 : 0));
-        counts.push_back(chunk[next] - chunk[at]);
-        at = next;
+      int64_t begin = message.begin;
+      for (int64_t cut : cuts) {
+        const int64_t end = std::clamp(cut, begin, message.end);
+        counts.push_back(end - begin);
+        begin = end;
       }
       message.shards = Shards(std::move(counts));
-      dealt += odd;
     }
   }
 }

@@ -47,8 +47,9 @@ class FlatSpace {
  public:
   // `parameters` in registration order, trainable ones only; unit_of, unless empty, is each one's unit, and then no
   // bucket holds parameters of two units. Buckets close at the options' sizes; each message is split over `world` ranks
-  // as the options' partition says: `bucket` gives every rank the same number of chunks of each message but for the odd
-  // ones, dealt round-robin; `contiguous` gives each rank one run of the whole space.
+  // as the options' partition says: `bucket` gives every rank a part of every message, so that totals come within
+  // a chunk of an equal share; `contiguous` gives each rank one run of the whole space (whole units where unit_of is
+  // given).
   FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world,
             const std::vector<int>& unit_of = {});
 
@@ -67,7 +68,8 @@ class FlatSpace {
  private:
   void cut_buckets(const Options& options, const std::vector<int>& unit_of);
   void cut_messages(Bucket& bucket, int64_t limit);
-  void split(const Options& options, int world);
+  void split_evenly(int world);
+  void split_contiguously(int world, const std::vector<int>& unit_of);
 
   int64_t size_ = 0;
   DType dtype_ = DType::f32;
