@@ -116,11 +116,6 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, SIMT_WHERE) 
   return simt::shuffle(mask, value, source < end ? source : -1, where);
 }
 template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = 32, SIMT_WHERE) {
-  const int source = simt::lane() + static_cast<int>(distance), end = (simt::lane() & ~(width - 1)) + width;
-  return simt::shuffle(mask, value, source < end ? source : -1, where);
-}
-template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = 32, SIMT_WHERE) {
   const int source = simt::lane() - static_cast<int>(distance), first = simt::lane() & ~(width - 1);
   return simt::shuffle(mask, value, source >= first ? source : -1, where);
@@ -146,12 +141,4 @@ template <class T>
 T atomicAdd(T* p, std::type_identity_t<T> value) {
   return simt::atomic_update(p, [value](T old) { return static_cast<T>(old + value); });
 }
-template <class T>
-T atomicMax(T* p, std::type_identity_t<T> value) {
-  return simt::atomic_update(p, [value](T old) { return old < value ? value : old; });
-}
 inline void __threadfence() { simt::race::fence(); }
-template <class T>
-T __ldg(const T* p) {
-  return *p;
-}
