@@ -1,6 +1,7 @@
 # The CUDA backend: compiled by nvcc where a toolkit is found that can compile, else absent.cpp stands in.
-# sg_without_cuda is the reason where it is left out.
+# sg_without_cuda is the reason where it is left out; SG_CUDA says for other folders whether it is there.
 set(sg_without_cuda "")
+set(SG_CUDA OFF CACHE INTERNAL "Whether the CUDA backend is built")
 if(NOT SG_WITH_CUDA)
   set(sg_without_cuda "SG_WITH_CUDA is off")
 else()
@@ -26,6 +27,7 @@ if(sg_without_cuda)
   return()
 endif()
 
+set(SG_CUDA ON CACHE INTERNAL "")
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80 90)
 endif()
