@@ -87,7 +87,6 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v, cons
 Variable attention_qkv(const Variable& qkv, int64_t heads, const AttentionParameters& parameters);
 
 // ---- loss (ops_loss.cpp): the mean over the rows whose target isn't −1 (0 where all are), f32 (f64 for f64)
-// -------------------
 Variable cross_entropy(const Variable& logits, const Tensor& targets);  // logits (…,v), targets (…) i32|i64
 // cross_entropy(x · weightᵀ, targets) by chunks of rows, so that no logits are kept: x (…,c), weight (v,c). The
 // gradients are computed with the loss, for the incoming gradient that expected_seed() foretells; another one costs a

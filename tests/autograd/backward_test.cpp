@@ -105,7 +105,6 @@ TEST(Backward, SavedTensorsGoAsThePassGoesOn) {
 }
 
 // ---- custom functions
-// -------------------------------------------------------------------------------------------------
 
 struct Cube {
   Saved x{};
@@ -134,7 +133,6 @@ TEST(Backward, ChecksAUsersGradients) {
 }
 
 // ---- how leaves get their gradients
-// -----------------------------------------------------------------------------------
 
 TEST(Gradients, AreWrittenIntoTheProvidersBuffer) {
   Variable weight = leaf({1, 2, 3, 4}, {2, 2});
@@ -221,7 +219,6 @@ TEST(Gradients, AHookComesAfterTheOpHasReadItsWeights) {
 }
 
 // ---- mistakes
-// ---------------------------------------------------------------------------------------------------------
 
 TEST(Mistakes, BackwardTwice) {
   const Variable x = leaf({1}, {1}), y = x * x;
