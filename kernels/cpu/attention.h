@@ -1,20 +1,32 @@
-// What attention's forward and backward share: the geometry of heads, and the scores of one tile as they enter the
-// softmax.
+// What attention's forward and backward share: the geometry of heads, dense copies of their rows, masks and dropout.
+//
+// Tiles are computed in the wide type (f32, f64 for f64) on dense copies: views have rows far apart, which would cost a
+// page and a cache set for each. A copied row has `padded` elements, zeros behind its d. Queries are scaled when
+// copied.
 #pragma once
 #include "kernels/cpu/carver.h"
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/panel.h"
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/table.h"
 
 namespace sg::kernels::SG_ISA::heads {
 
+inline constexpr int64_t block_keys = 64;  // keys copied together: one panel of a score product
+
 struct Geometry {
-  int64_t b, h, hk, t, s, d;
+  int64_t b, h, hk, t, s, d, padded;
   bool causal;
 
   Geometry(const View& q, const View& k, bool is_causal)
-      : b(q.shape[0]), h(q.shape[1]), hk(k.shape[1]), t(q.shape[2]), s(k.shape[2]), d(q.shape[3]), causal(is_causal) {}
+      : b(q.shape[0]),
+        h(q.shape[1]),
+        hk(k.shape[1]),
+        t(q.shape[2]),
+        s(k.shape[2]),
+        d(q.shape[3]),
+        padded((d + panel_step - 1) / panel_step * panel_step),
+        causal(is_causal) {}
   // Keys that query i sees: 0 … visible(i) − 1.
   int64_t visible(int64_t i) const {
     const int64_t n = causal ? i + s - t + 1 : s;
@@ -23,6 +35,7 @@ struct Geometry {
   // The first query that sees key j.
   int64_t first_query(int64_t j) const { return causal && j > s - t ? j - (s - t) : 0; }
   int64_t key_head(int64_t head) const { return head / (h / hk); }
+  int64_t key_blocks() const { return (s + block_keys - 1) / block_keys; }
 };
 
 // Row `first` of one head of a (b,h,t,d) view.
@@ -31,32 +44,33 @@ T* head_row(const View& x, int64_t batch, int64_t head, int64_t first) {
   return x.as<T>() + batch * x.strides[0] + head * x.strides[1] + first * x.strides[2];
 }
 
-template <class W>
-struct Rows {
-  const W* data;
-  int64_t ld;
-};
-
-// `count` rows of a head in the wide type: in place where they have it, else widened into the buffer (count, d).
+// out (count, padded) = scale · rows.
 template <class T>
-Rows<Statistic<T>> wide_rows(const View& x, int64_t batch, int64_t head, int64_t first, int64_t count,
-                             Statistic<T>* buffer) {
-  const T* from = head_row<T>(x, batch, head, first);
-  const int64_t d = x.shape[3], ld = x.strides[2] >= d ? x.strides[2] : d;
-  if constexpr (std::is_same_v<T, Statistic<T>>) return {from, ld};
-  else {
-    for (int64_t i = 0; i < count; ++i) {
-      for_lanes<Vec>(
-          d, [&](int64_t j, auto part) { store(buffer + i * d + j, load(from + i * x.strides[2] + j, part), part); });
-    }
-    return {buffer, d};
+void copy_rows(const T* rows, int64_t stride, int64_t count, const Geometry& g, Statistic<T> scale, Statistic<T>* out) {
+  using V = Lanes<Statistic<T>>;
+  for (int64_t i = 0; i < count; ++i, rows += stride, out += g.padded) {
+    for_lanes<V>(g.d, [&](int64_t c, auto part) { store(out + c, V(load(rows + c, part)) * V(scale), part); });
+    for (int64_t c = g.d; c < g.padded; ++c) out[c] = 0;
   }
 }
 
-template <class W>
-void product(int64_t m, int64_t n, int64_t k, const W* a, int64_t lda, bool a_transposed, const W* b, int64_t ldb,
-             bool b_transposed, W* c, int64_t ldc, bool accumulate) {
-  gemm<W>({m, n, k, {a, lda, a_transposed}, {b, ldb, b_transposed}, c, ldc, accumulate}, nullptr);
+// out (d, block_keys) = rowsᵀ, zeros behind `count` rows.
+template <class T>
+void copy_transposed(const T* rows, int64_t stride, int64_t count, const Geometry& g, Statistic<T>* out) {
+  for (int64_t c = 0; c < g.d; ++c, out += block_keys) {
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<Statistic<T>>(rows[i * stride + c]);
+    for (int64_t i = count; i < block_keys; ++i) out[i] = 0;
+  }
+}
+
+// rows = scale · from (count, padded), rounded.
+template <class T>
+void write_rows(const Statistic<T>* from, int64_t count, const Geometry& g, Statistic<T> scale, T* rows,
+                int64_t stride) {
+  using V = Lanes<Statistic<T>>;
+  for (int64_t i = 0; i < count; ++i, from += g.padded, rows += stride) {
+    for_lanes<V>(g.d, [&](int64_t c, auto part) { store(rows + c, load(from + c, part) * V(scale), part); });
+  }
 }
 
 // Row i of the mask, from key j on, added to n scores: −∞ where a boolean mask hides a key.

@@ -8,37 +8,36 @@ namespace sg::kernels::SG_ISA {
 namespace heads {
 namespace {
 
-constexpr int64_t key_columns = 64;
-constexpr int64_t query_rows = 256;
+constexpr int64_t query_rows = 96;
 
 template <class W>
 struct Buffers {
-  W *weights, *gradient;  // (query_rows, key_columns): softmax weights and the gradient of the scores
-  W* factors;             // (key_columns), dropout
-  W* delta;               // (t): Σ d_out · out of each query
-  W *q, *d_out, *dq;      // (t, d), unless the tensors are of type W themselves
-  W *k, *v, *dk, *dv;     // (key_columns, d), likewise
+  W *parts_dk, *parts_dv;  // (b,h,s,padded), of all threads: with fewer heads of keys, each query head's own
+  W *weights, *gradient;   // (query_rows, block_keys): softmax weights, and the gradient of the scores
+  W* factors;              // (block_keys), dropout
+  W* delta;                // (t): Σ d_out · out of each query
+  W *q, *d_out, *dq;       // (t, padded)
+  W *k, *dk, *dv;          // (block_keys, padded)
+  W *k_turned, *v_turned;  // (d, block_keys)
+  size_t shared, per_thread;
 
-  Buffers(Carver& carver, const Geometry& g, bool widened) {
-    weights = carver.take<W>(query_rows * key_columns);
-    gradient = carver.take<W>(query_rows * key_columns);
-    factors = carver.take<W>(key_columns);
-    delta = carver.take<W>(g.t);
-    const int64_t head = widened ? g.t * g.d : 0, block = widened ? key_columns * g.d : 0;
-    q = carver.take<W>(head), d_out = carver.take<W>(head), dq = carver.take<W>(head);
-    k = carver.take<W>(block), v = carver.take<W>(block), dk = carver.take<W>(block), dv = carver.take<W>(block);
+  Buffers(void* data, const Geometry& g, int worker) {
+    Carver all(data);
+    const int64_t parts = g.h == g.hk ? 0 : g.b * g.h * g.s * g.padded;
+    parts_dk = all.take<W>(parts), parts_dv = all.take<W>(parts);
+    shared = all.bytes();
+    const auto take_own = [&](Carver own) {
+      weights = own.take<W>(query_rows * block_keys), gradient = own.take<W>(query_rows * block_keys);
+      factors = own.take<W>(block_keys), delta = own.take<W>(g.t);
+      const int64_t head = g.t * g.padded, block = block_keys * g.padded;
+      q = own.take<W>(head), d_out = own.take<W>(head), dq = own.take<W>(head);
+      k = own.take<W>(block), dk = own.take<W>(block), dv = own.take<W>(block);
+      k_turned = own.take<W>(g.d * block_keys), v_turned = own.take<W>(g.d * block_keys);
+      return own.bytes();
+    };
+    per_thread = take_own(Carver(nullptr));
+    if (data) take_own(Carver(static_cast<char*>(data) + shared + per_thread * static_cast<size_t>(worker)));
   }
-};
-
-template <class W>
-struct Output {
-  W* data;
-  int64_t ld;
-};
-
-template <class W>
-struct Shared {
-  W *dk = nullptr, *dv = nullptr;
 };
 
 template <class T>
@@ -46,11 +45,9 @@ class Backward {
  public:
   using W = Statistic<T>;
   using V = Lanes<W>;
-  static constexpr bool widened = !std::is_same_v<T, W>;
 
-  // With fewer heads of keys than of queries every query head fills its own part of `shared`.
   Backward(const View& q, const View& k, const View& v, const View& out, const View& lse, const View& d_out,
-           const View& dq, const View& dk, const View& dv, const AttentionOptions& options, Shared<W> shared)
+           const View& dq, const View& dk, const View& dv, const AttentionOptions& options)
       : g_(q, k, options.causal),
         q_(q),
         k_(k),
@@ -61,94 +58,76 @@ class Backward {
         dq_(dq),
         dk_(dk),
         dv_(dv),
-        o_(options),
-        shared_(shared) {}
+        o_(options) {}
+
+  const Geometry& geometry() const { return g_; }
 
   // One head.
   void run(int64_t task, const Buffers<W>& x) const {
     const int64_t head = task % g_.h, batch = task / g_.h;
-    const auto q = wide_rows<T>(q_, batch, head, 0, g_.t, x.q),
-               d_out = wide_rows<T>(d_out_, batch, head, 0, g_.t, x.d_out);
-    const Output<W> dq = output(dq_, batch, head, 0, x.dq);
-    for (int64_t i = 0; i < g_.t; ++i) {
-      x.delta[i] = dot(d_out.data + i * d_out.ld, head_row<T>(out_, batch, head, i));
-      zero(dq.data + i * dq.ld);
+    copy_rows(head_row<T>(q_, batch, head, 0), q_.strides[2], g_.t, g_, static_cast<W>(o_.scale), x.q);
+    copy_rows(head_row<T>(d_out_, batch, head, 0), d_out_.strides[2], g_.t, g_, W(1), x.d_out);
+    for (int64_t i = 0; i < g_.t; ++i) x.delta[i] = dot(x.d_out + i * g_.padded, head_row<T>(out_, batch, head, i));
+    for (int64_t i = 0; i < g_.t * g_.padded; ++i) x.dq[i] = 0;
+    for (int64_t j = 0; j < g_.s; j += block_keys) {
+      block(batch, head, j, g_.s - j < block_keys ? g_.s - j : block_keys, x);
     }
-    for (int64_t j = 0; j < g_.s; j += key_columns) {
-      const int64_t columns = g_.s - j < key_columns ? g_.s - j : key_columns;
-      block(batch, head, j, columns, q, d_out, dq, x);
-    }
-    if constexpr (widened) round_rows(x.dq, dq_, batch, head, 0, g_.t);
+    write_rows(x.dq, g_.t, g_, static_cast<W>(o_.scale), head_row<T>(dq_, batch, head, 0), dq_.strides[2]);
   }
 
   // One head of keys: the sum of the parts that its query heads made, in their order.
   void reduce(int64_t task, const W* parts, const View& out) const {
-    const int64_t key_head = task % g_.hk, batch = task / g_.hk, group = g_.h / g_.hk;
-    const W* first = parts + (batch * g_.h + key_head * group) * g_.s * g_.d;
+    const int64_t key_head = task % g_.hk, batch = task / g_.hk, group = g_.h / g_.hk, size = g_.s * g_.padded;
+    const W* const first = parts + (batch * g_.h + key_head * group) * size;
     for (int64_t j = 0; j < g_.s; ++j) {
-      T* to = head_row<T>(out, batch, key_head, j);
+      T* const to = head_row<T>(out, batch, key_head, j);
       for_lanes<V>(g_.d, [&](int64_t c, auto part) {
-        V sum = load(first + j * g_.d + c, part);
-        for (int64_t i = 1; i < group; ++i) sum = sum + load(first + (i * g_.s + j) * g_.d + c, part);
+        V sum = load(first + j * g_.padded + c, part);
+        for (int64_t i = 1; i < group; ++i) sum = sum + load(first + i * size + j * g_.padded + c, part);
         store(to + c, sum, part);
       });
     }
   }
 
  private:
-  // Where rows of a gradient add up.
-  Output<W> output(const View& x, int64_t batch, int64_t head, int64_t first, W* buffer) const {
-    if constexpr (widened) return {buffer, g_.d};
-    else return {head_row<T>(x, batch, head, first), x.strides[2] >= g_.d ? x.strides[2] : g_.d};
-  }
-
-  void block(int64_t batch, int64_t head, int64_t j, int64_t columns, Rows<W> q, Rows<W> d_out, Output<W> dq,
-             const Buffers<W>& x) const {
-    const int64_t d = g_.d, key_head = g_.key_head(head);
-    const auto k = wide_rows<T>(k_, batch, key_head, j, columns, x.k),
-               v = wide_rows<T>(v_, batch, key_head, j, columns, x.v);
-    Output<W> dk, dv;
-    if (shared_.dk) {
-      const int64_t at = ((batch * g_.h + head) * g_.s + j) * d;
-      dk = {shared_.dk + at, d}, dv = {shared_.dv + at, d};
-    } else {
-      dk = output(dk_, batch, head, j, x.dk), dv = output(dv_, batch, head, j, x.dv);
-    }
-    const int64_t first = g_.first_query(j);
-    for (int64_t r = 0; first >= g_.t && r < columns; ++r) zero(dk.data + r * dk.ld), zero(dv.data + r * dv.ld);
-    for (int64_t i = first; i < g_.t; i += query_rows) {
+  void block(int64_t batch, int64_t head, int64_t j, int64_t columns, const Buffers<W>& x) const {
+    const int64_t key_head = g_.key_head(head), at = ((batch * g_.h + head) * g_.s + j) * g_.padded, p = g_.padded;
+    const T* const k = head_row<T>(k_, batch, key_head, j);
+    copy_rows(k, k_.strides[2], columns, g_, W(1), x.k);
+    copy_transposed(k, k_.strides[2], columns, g_, x.k_turned);
+    copy_transposed(head_row<T>(v_, batch, key_head, j), v_.strides[2], columns, g_, x.v_turned);
+    const bool shared = g_.h != g_.hk;
+    W *const dk = shared ? x.parts_dk + at : x.dk, *const dv = shared ? x.parts_dv + at : x.dv;
+    for (int64_t i = 0; i < columns * p; ++i) dk[i] = 0, dv[i] = 0;
+    for (int64_t i = g_.first_query(j); i < g_.t; i += query_rows) {
       const int64_t rows = g_.t - i < query_rows ? g_.t - i : query_rows;
-      const W *qi = q.data + i * q.ld, *di = d_out.data + i * d_out.ld;
-      product<W>(rows, columns, d, qi, q.ld, false, k.data, k.ld, true, x.weights, columns, false);
-      product<W>(rows, columns, d, di, d_out.ld, false, v.data, v.ld, true, x.gradient, columns, false);
+      const W *const q = x.q + i * p, *const d_out = x.d_out + i * p;
+      panel_product<W>(rows, block_keys, g_.d, q, p, 1, x.k_turned, block_keys, x.weights, block_keys, false);
+      panel_product<W>(rows, block_keys, g_.d, d_out, p, 1, x.v_turned, block_keys, x.gradient, block_keys, false);
       for (int64_t r = 0; r < rows; ++r) softmax_row(batch, head, i + r, j, columns, r, x);
-      product<W>(columns, d, rows, x.weights, columns, true, di, d_out.ld, false, dv.data, dv.ld, i > first);
-      product<W>(columns, d, rows, x.gradient, columns, true, qi, q.ld, false, dk.data, dk.ld, i > first);
-      product<W>(rows, d, columns, x.gradient, columns, false, k.data, k.ld, false, dq.data + i * dq.ld, dq.ld, true);
+      panel_product<W>(columns, p, rows, x.weights, 1, block_keys, d_out, p, dv, p, true);
+      panel_product<W>(columns, p, rows, x.gradient, 1, block_keys, q, p, dk, p, true);
+      panel_product<W>(rows, p, columns, x.gradient, block_keys, 1, x.k, p, x.dq + i * p, p, true);
     }
-    if (widened && !shared_.dk) {
-      round_rows(dk.data, dk_, batch, head, j, columns);
-      round_rows(dv.data, dv_, batch, head, j, columns);
-    }
+    if (shared) return;
+    write_rows(dk, columns, g_, W(1), head_row<T>(dk_, batch, head, j), dk_.strides[2]);
+    write_rows(dv, columns, g_, W(1), head_row<T>(dv_, batch, head, j), dv_.strides[2]);
   }
 
-  // Scores become weights (with dropout, those that multiplied v), and the weights' gradient that of the raw products
-  // q·k.
+  // Scores become weights (with dropout, those that multiplied v), and the weights' gradient the scores' own.
   void softmax_row(int64_t batch, int64_t head, int64_t i, int64_t j, int64_t columns, int64_t r,
                    const Buffers<W>& x) const {
-    W *weights = x.weights + r * columns, *gradient = x.gradient + r * columns;
+    W *const weights = x.weights + r * block_keys, *const gradient = x.gradient + r * block_keys;
     const int64_t visible = g_.visible(i) - j, n = visible < 0 ? 0 : visible < columns ? visible : columns;
     const W lse = lse_.as<W>()[(batch * g_.h + head) * g_.t + i];
-    const V scale(static_cast<W>(o_.scale)), delta(x.delta[i]);
-    const V shift(lse == -static_cast<W>(__builtin_inff()) ? -lse : lse);  // a query that saw no key: weights 0
-    for_lanes<V>(n, [&](int64_t c, auto part) { store(weights + c, load(weights + c, part) * scale, part); });
+    const V delta(x.delta[i]), shift(lse == -static_cast<W>(__builtin_inff()) ? -lse : lse);  // saw no key: weights 0
     if (o_.mask) add_mask(*o_.mask, batch, head, i, j, n, weights);
     if (o_.dropout > 0) dropout_factors(g_, o_, batch, head, i, j, n, x.factors);
     for_lanes<V>(n, [&](int64_t c, auto part) {
       const V weight = exp(load(weights + c, part) - shift);
       const V factor = o_.dropout > 0 ? load(x.factors + c, part) : V(W(1));
       store(weights + c, weight * factor, part);
-      store(gradient + c, scale * weight * (load(gradient + c, part) * factor - delta), part);
+      store(gradient + c, weight * (load(gradient + c, part) * factor - delta), part);
     });
     for (int64_t c = n; c < columns; ++c) weights[c] = 0, gradient[c] = 0;
   }
@@ -159,46 +138,17 @@ class Backward {
     return horizontal_sum(sum);
   }
 
-  void zero(W* row) const {
-    for_lanes<V>(g_.d, [&](int64_t c, auto part) { store(row + c, V(W(0)), part); });
-  }
-
-  void round_rows(const W* from, const View& to, int64_t batch, int64_t head, int64_t first, int64_t rows) const {
-    for (int64_t i = 0; i < rows; ++i) {
-      T* row = head_row<T>(to, batch, head, first + i);
-      for_lanes<V>(g_.d, [&](int64_t c, auto part) { store(row + c, load(from + i * g_.d + c, part), part); });
-    }
-  }
-
   Geometry g_;
   const View &q_, &k_, &v_, &out_, &lse_, &d_out_, &dq_, &dk_, &dv_;
   const AttentionOptions& o_;
-  Shared<W> shared_;
 };
-
-template <class T>
-size_t bytes_per_thread(const Geometry& g) {
-  Carver count(nullptr);
-  Buffers<Statistic<T>>(count, g, Backward<T>::widened);
-  return count.bytes();
-}
-
-// With fewer heads of keys: the query heads' own dk and dv, (b,h,s,d) each.
-template <class T>
-Shared<Statistic<T>> shared_parts(Carver& carver, const Geometry& g) {
-  if (g.h == g.hk) return {};
-  const int64_t n = g.b * g.h * g.s * g.d;
-  Statistic<T>* const dk = carver.take<Statistic<T>>(n);
-  return {dk, carver.take<Statistic<T>>(n)};
-}
 
 }  // namespace
 
 template <class T>
 size_t backward_workspace(const Geometry& g, int threads) {
-  Carver count(nullptr);
-  shared_parts<T>(count, g);
-  return count.bytes() + bytes_per_thread<T>(g) * static_cast<size_t>(threads);
+  const Buffers<Statistic<T>> b(nullptr, g, 0);
+  return b.shared + b.per_thread * static_cast<size_t>(threads);
 }
 
 }  // namespace heads
@@ -207,20 +157,14 @@ template <class T>
 void attention_backward(const View& q, const View& k, const View& v, const View& out, const View& lse,
                         const View& d_out, const View& dq, const View& dk, const View& dv,
                         const AttentionOptions& options, Workspace workspace, StreamHandle stream) {
-  using W = Statistic<T>;
-  const heads::Geometry g(q, k, options.causal);
-  Carver carver(workspace.data);
-  const heads::Shared<W> shared = heads::shared_parts<T>(carver, g);
-  const size_t used = carver.bytes(), per_thread = heads::bytes_per_thread<T>(g);
-  const heads::Backward<T> backward(q, k, v, out, lse, d_out, dq, dk, dv, options, shared);
-  parallel_for(stream, g.b * g.h, [&](int64_t task, int worker) {
-    Carver own(static_cast<char*>(workspace.data) + used + per_thread * static_cast<size_t>(worker));
-    backward.run(task, heads::Buffers<W>(own, g, heads::Backward<T>::widened));
-  });
-  if (!shared.dk) return;
+  const heads::Backward<T> backward(q, k, v, out, lse, d_out, dq, dk, dv, options);
+  const heads::Geometry& g = backward.geometry();
+  const auto buffers = [&](int worker) { return heads::Buffers<Statistic<T>>(workspace.data, g, worker); };
+  parallel_for(stream, g.b * g.h, [&](int64_t task, int worker) { backward.run(task, buffers(worker)); });
+  if (g.h == g.hk) return;
   parallel_for(stream, g.b * g.hk, [&](int64_t task, int) {
-    backward.reduce(task, shared.dk, dk);
-    backward.reduce(task, shared.dv, dv);
+    backward.reduce(task, buffers(0).parts_dk, dk);
+    backward.reduce(task, buffers(0).parts_dv, dv);
   });
 }
 
