@@ -34,42 +34,42 @@ Tensor checkerboard(const Shape& shape) {
   return cast(from_vector(values, shape), DType::boolean);
 }
 
-#define SG_UNARY_ROW(f, ...)                                                            \
-  Row {                                                                                 \
-#f, {{2, 3 } }, [](Inputs x) { return unary(PointwiseOp::f, x[0]); }, ##__VA_ARGS__ \
-  }
-#define SG_BINARY_ROW(f, a, b, ...)                                                          \
-  Row {                                                                                      \
-#f " " #a #b, {Shape a, Shape b }, [](Inputs x) { return f(x[0], x[1]); }, ##__VA_ARGS__ \
-  }
+Row unary_row(PointwiseOp f, double low = -1, double high = 1) {
+  return {name_of(f), {{2, 3}}, [f](Inputs x) { return unary(f, x[0]); }, low, high};
+}
+
+using Binary = Variable (*)(const Variable&, const Variable&);
+Row binary_row(const char* name, Binary f, Shape a, Shape b, double low = -1, double high = 1) {
+  return {name, {a, b}, [f](Inputs x) { return f(x[0], x[1]); }, low, high};
+}
 
 std::vector<Row> pointwise_rows() {
   return {
-      SG_UNARY_ROW(neg),
-      SG_UNARY_ROW(abs, 0.1, 2),
-      SG_UNARY_ROW(abs, -2, -0.1),
-      SG_UNARY_ROW(exp),
-      SG_UNARY_ROW(log, 0.5, 3),
-      SG_UNARY_ROW(sqrt, 0.5, 3),
-      SG_UNARY_ROW(rsqrt, 0.5, 3),
-      SG_UNARY_ROW(tanh),
-      SG_UNARY_ROW(sigmoid),
-      SG_UNARY_ROW(relu, 0.1, 2),
-      SG_UNARY_ROW(relu, -2, -0.1),
-      SG_UNARY_ROW(gelu, -3, 3),
-      SG_UNARY_ROW(gelu_tanh, -3, 3),
-      SG_UNARY_ROW(silu, -3, 3),
-      SG_BINARY_ROW(add, ({2, 3}), ({2, 3})),
-      SG_BINARY_ROW(add, ({2, 1, 3}), ({4, 1})),
-      SG_BINARY_ROW(add, ({2, 3}), ({3})),
-      SG_BINARY_ROW(add, ({}), ({2, 2})),
-      SG_BINARY_ROW(sub, ({2, 3}), ({2, 1})),
-      SG_BINARY_ROW(mul, ({2, 3}), ({2, 3})),
-      SG_BINARY_ROW(mul, ({3}), ({2, 1})),
-      SG_BINARY_ROW(div, ({2, 3}), ({2, 3}), 0.5, 2),
-      SG_BINARY_ROW(div, ({2, 1}), ({3}), 0.5, 2),
-      SG_BINARY_ROW(maximum, ({2, 3}), ({3})),
-      SG_BINARY_ROW(minimum, ({1, 3}), ({2, 1})),
+      unary_row(PointwiseOp::neg),
+      unary_row(PointwiseOp::abs, 0.1, 2),
+      unary_row(PointwiseOp::abs, -2, -0.1),
+      unary_row(PointwiseOp::exp),
+      unary_row(PointwiseOp::log, 0.5, 3),
+      unary_row(PointwiseOp::sqrt, 0.5, 3),
+      unary_row(PointwiseOp::rsqrt, 0.5, 3),
+      unary_row(PointwiseOp::tanh),
+      unary_row(PointwiseOp::sigmoid),
+      unary_row(PointwiseOp::relu, 0.1, 2),
+      unary_row(PointwiseOp::relu, -2, -0.1),
+      unary_row(PointwiseOp::gelu, -3, 3),
+      unary_row(PointwiseOp::gelu_tanh, -3, 3),
+      unary_row(PointwiseOp::silu, -3, 3),
+      binary_row("add (2, 3) (2, 3)", add, {2, 3}, {2, 3}),
+      binary_row("add (2, 1, 3) (4, 1)", add, {2, 1, 3}, {4, 1}),
+      binary_row("add (2, 3) (3)", add, {2, 3}, {3}),
+      binary_row("add () (2, 2)", add, Shape{}, {2, 2}),
+      binary_row("sub (2, 3) (2, 1)", sub, {2, 3}, {2, 1}),
+      binary_row("mul (2, 3) (2, 3)", mul, {2, 3}, {2, 3}),
+      binary_row("mul (3) (2, 1)", mul, {3}, {2, 1}),
+      binary_row("div (2, 3) (2, 3)", div, {2, 3}, {2, 3}, 0.5, 2),
+      binary_row("div (2, 1) (3)", div, {2, 1}, {3}, 0.5, 2),
+      binary_row("maximum (2, 3) (3)", maximum, {2, 3}, {3}),
+      binary_row("minimum (1, 3) (2, 1)", minimum, {1, 3}, {2, 1}),
       {"mul_add", {{2, 3}, {3}, {2, 1}}, [](Inputs x) { return mul_add(x[0], x[1], x[2]); }},
       {"where",
        {{2, 3}, {3}},
