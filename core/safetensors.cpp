@@ -101,8 +101,8 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
 }
 
 void SafetensorsReader::parse(const std::string& header) {
-  // A tensor has up to max_rank + 6 values; what has more is refused before it fills the memory.
-  const json parsed = parse_json(header, path(), {.depth = 3, .values = max_tensors * (max_rank + 6)});
+  // A value of a real header takes five bytes or more; what has more values is refused before they fill the memory.
+  const json parsed = parse_json(header, path(), {.depth = 3, .values = header.size() / 4 + 64});
   require(parsed.size() <= max_tensors, "{}: {} tensors, at most {}", path(), parsed.size(), max_tensors);
   for (const auto& [name, value] : parsed.items()) {
     if (name != "__metadata__") {
