@@ -75,7 +75,7 @@ double seconds_since(Watch::Clock::time_point begin) {
 
 // A message as its other end sees it.
 CallRecord mirrored(CallRecord record, const CallRecord& mine, int rank) {
-  if (mine.peer < 0 || record.peer < 0) return record;
+  if (record.peer < 0) return record;
   if (record.operation == Operation::send || record.operation == Operation::recv) {
     record.operation = record.operation == Operation::send ? Operation::recv : Operation::send;
   }
@@ -87,20 +87,23 @@ CallRecord mirrored(CallRecord record, const CallRecord& mine, int rank) {
 void compare_calls(Transport& transport, const CallRecord& mine, CommShared& shared, Watch& watch) {
   const auto n = static_cast<size_t>(transport.size());
   const auto self = static_cast<size_t>(transport.rank());
+  const bool message = mine.peer >= 0;
   std::vector<CallRecord> calls(n, mine);
   Pieces send(n), receive(n);
   Traffic traffic{1, 0, 0, 0};
   for (size_t p = 0; p < n; ++p) {
-    if (p == self || (mine.peer >= 0 && p != static_cast<size_t>(mine.peer))) continue;
+    if (p == self || (message && p != static_cast<size_t>(mine.peer))) continue;
     send[p] = {const_cast<CallRecord*>(&mine), sizeof mine};
     receive[p] = {&calls[p], sizeof mine};
     traffic += {0, sizeof mine, sizeof mine, 0};
   }
   shared.traffic.add(mine.operation, Phase::check, traffic);
   transport.exchange(send, receive, watch);
-  const size_t base = mine.peer >= 0 ? self : 0;  // collectives: all ranks find the same difference, from rank 0
+  // Collectives: every rank compares all with rank 0 and finds the same difference.
+  const size_t base = message ? self : 0;
   for (size_t p = 0; p < n; ++p) {
-    const std::string what = difference(calls[base], p == base ? calls[p] : mirrored(calls[p], mine, transport.rank()));
+    if (p == base || (message && p != static_cast<size_t>(mine.peer))) continue;
+    const std::string what = difference(calls[base], message ? mirrored(calls[p], mine, transport.rank()) : calls[p]);
     check(ErrorKind::peer, what.empty(),
           "ranks make different calls: the {} differs: rank {} makes call #{}, {}; rank {} makes call #{}, {}", what,
           transport.world_rank(static_cast<int>(base)), calls[base].sequence, calls[base].describe(),

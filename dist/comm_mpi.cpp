@@ -1,13 +1,12 @@
 // Moving bytes by MPI; the process's share in MPI is in comm_mpi_world.cpp.
 #include "dist/comm_mpi.h"
 
-#include <sched.h>
-#include <time.h>
-
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <climits>
 #include <cstring>
+#include <thread>
 
 #include "dist/comm_reduce.h"
 
@@ -21,16 +20,20 @@ constexpr int64_t collective_elements = int64_t{1} << 30;  // likewise
 constexpr uint64_t slice_bytes =
     256 * 1024;  // of an ordered reduction: one slice is summed up while the next one travels
 
-// Between polls: soon leaves the processor to whoever computes.
-void rest(int polls) {
-  if (polls < 100) return;
-  if (polls < 2000) {
-    sched_yield();
-    return;
+// What a rank does between polls, by how long it has polled in vain: spins where an answer is due at once, then lets
+// others run, then sleeps, so that whoever computes has the processor.
+class Rest {
+ public:
+  void operator()() {
+    const auto waited = Watch::Clock::now() - begin_;
+    if (waited < std::chrono::microseconds(200)) return;
+    if (waited < std::chrono::milliseconds(2)) std::this_thread::yield();
+    else std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
-  const timespec pause{0, 20'000};
-  nanosleep(&pause, nullptr);
-}
+
+ private:
+  const Watch::Clock::time_point begin_ = Watch::Clock::now();
+};
 
 MPI_Datatype type_of(DType dtype) {
   if (dtype == DType::f64) return MPI_DOUBLE;
@@ -104,13 +107,14 @@ void MpiTransport::explain(int error, const Requests& requests, const std::vecto
 void MpiTransport::finish(Requests& requests, Watch& watch, const MpiWorld::Inside& inside) {
   const auto n = static_cast<int>(requests.handles.size());
   std::vector<MPI_Status> statuses(requests.handles.size());
-  for (int polls = 0, done = 0;; ++polls) {
+  Rest rest;
+  for (int done = 0;;) {
     const int error = MPI_Testall(n, requests.handles.data(), &done, statuses.data());
     if (error != MPI_SUCCESS) explain(error, requests, statuses, watch);
     if (done) break;
     inside.poll();
-    if (polls % 16 == 0 && Watch::Clock::now() >= watch.next()) watch.check(awaited(requests));
-    rest(polls);
+    if (Watch::Clock::now() >= watch.next()) watch.check(awaited(requests));
+    rest();
   }
   for (size_t i = 0; i < requests.handles.size(); ++i) {
     int count = 0;

@@ -82,8 +82,8 @@ std::string format_board(int rank, const FlightBoard& board) {
   for (auto record = records.rbegin(); record != records.rend(); ++record) {
     const bool running = record->state == CallRecord::State::running;
     const int64_t nanoseconds = running ? steady_nanoseconds() - record->begun : record->begun;
-    text += fmt::format("  rank {}: #{} {}, {} {:.3f} s\n", rank, record->sequence, record->describe(),
-                        running ? "running for" : "done in", static_cast<double>(nanoseconds) / 1e9);
+    text += fmt::format("  rank {}: #{} {}, {} {:.3f} ms\n", rank, record->sequence, record->describe(),
+                        running ? "running for" : "done in", static_cast<double>(nanoseconds) / 1e6);
   }
   return text;
 }

@@ -19,6 +19,7 @@ Watch::Clock::duration seconds(double s) {
 Watch::Watch(const CallRecord& call, int rank, double timeout)
     : call_(call),
       rank_(rank),
+      timeout_(timeout),
       begin_(Clock::now()),
       warning_(begin_ + seconds(timeout / 2)),
       deadline_(begin_ + seconds(timeout)) {}
@@ -26,16 +27,15 @@ Watch::Watch(const CallRecord& call, int rank, double timeout)
 void Watch::check(const std::vector<int>& awaited) {
   const auto now = Clock::now();
   if (now < next()) return;
-  const double waited = std::chrono::duration<double>(now - begin_).count();
   if (now >= deadline_) {
     fail(ErrorKind::peer,
          "{} on rank {}, call #{}: no answer from {} within {:.3g} s (--comm-timeout): it has ended, hangs, or never "
          "makes this call",
-         call_.describe(), rank_, call_.sequence, name_ranks(awaited), waited);
+         call_.describe(), rank_, call_.sequence, name_ranks(awaited), timeout_);
   }
   warned_ = true;
-  spdlog::warn("{} on rank {}, call #{}: has waited {:.3g} s for {}", call_.describe(), rank_, call_.sequence, waited,
-               name_ranks(awaited));
+  spdlog::warn("{} on rank {}, call #{}: has waited {:.3g} s for {}", call_.describe(), rank_, call_.sequence,
+               std::chrono::duration<double>(now - begin_).count(), name_ranks(awaited));
 }
 
 }  // namespace sg::dist

@@ -51,6 +51,7 @@ class Watch {
  private:
   const CallRecord call_;
   const int rank_;
+  const double timeout_;
   const Clock::time_point begin_, warning_, deadline_;
   bool warned_ = false;
 };

@@ -1,9 +1,8 @@
 #include "dist/launch.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -148,6 +147,11 @@ int launch_threads(const CommOptions& options, const std::function<void(Comm&)>&
   return exit_code_of(failure->error);
 }
 
+// A failure between ranks is seen by many at once; the first to report it ends the job.
+void let_lower_ranks_report(int rank) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(50 * std::min(rank, 20)));
+}
+
 int launch_mpi(const CommOptions& options, const std::function<void(Comm&)>& fn) {
   const auto comm = connect_mpi(options);
   try {
@@ -156,6 +160,7 @@ int launch_mpi(const CommOptions& options, const std::function<void(Comm&)>& fn)
     return 0;
   } catch (...) {
     const auto error = std::current_exception();
+    if (exit_code_of(error) == static_cast<int>(ErrorKind::peer)) let_lower_ranks_report(comm->rank());
     report(comm->size(), comm->rank(), error, comm->flight_record());
     comm->abort(message_of(error), exit_code_of(error));
     return exit_code_of(error);

@@ -120,26 +120,36 @@ void sum_squares(const View& x, const View& partial, StreamHandle stream) {
 }
 
 // Adjacent pairs, an odd last one carried up, is what a binary counter does: the sum of ranks 0 … r holds one subtree
-// per set bit of r + 1, and at the end the subtrees join from the smallest up.
+// per set bit of r + 1, and at the end the subtrees join from the smallest up. `n` is a constant for few ranks, where
+// the counter dissolves into plain sums in registers.
+template <class T, class N, class Out>
+void tree_sum_of(N n, const View* inputs, Out* out, int64_t count, float scale, StreamHandle stream) {
+  using V = Lanes<T>;
+  parallel_chunks(stream, count, chunk, [&](int64_t begin, int64_t end, int) {
+    for_lanes<V>(end - begin, [&](int64_t j, auto part) {
+      const int64_t i = begin + j;
+      V subtrees[32];
+      int trees = 0;
+      for (int rank = 0; rank < n; ++rank) {
+        V x = load(inputs[rank].as<T>() + i, part);
+        for (int bits = rank; bits & 1; bits >>= 1) x = subtrees[--trees] + x;
+        subtrees[trees++] = x;
+      }
+      V total = subtrees[--trees];
+      while (trees > 0) total = subtrees[--trees] + total;
+      store(out + i, total * V(scale), part);
+    });
+  });
+}
+
 template <class T>
 void tree_sum(const View* inputs, int n, const View& out, float scale, StreamHandle stream) {
-  using V = Lanes<T>;
   const auto sum = [&](auto* y) {
-    parallel_chunks(stream, out.numel(), chunk, [&](int64_t begin, int64_t end, int) {
-      for_lanes<V>(end - begin, [&](int64_t j, auto part) {
-        const int64_t i = begin + j;
-        V subtrees[32];
-        int count = 0;
-        for (int rank = 0; rank < n; ++rank) {
-          V x = load(inputs[rank].as<T>() + i, part);
-          for (int bits = rank; bits & 1; bits >>= 1) x = subtrees[--count] + x;
-          subtrees[count++] = x;
-        }
-        V total = subtrees[--count];
-        while (count > 0) total = subtrees[--count] + total;
-        store(y + i, total * V(scale), part);
-      });
-    });
+    switch (n) {
+      case 2: return tree_sum_of<T>(std::integral_constant<int, 2>(), inputs, y, out.numel(), scale, stream);
+      case 4: return tree_sum_of<T>(std::integral_constant<int, 4>(), inputs, y, out.numel(), scale, stream);
+      default: return tree_sum_of<T>(n, inputs, y, out.numel(), scale, stream);
+    }
   };
   if (out.dtype == dtype_of<T>) sum(out.as<T>());
   else if constexpr (!std::is_same_v<T, double>) sum(out.as<float>());

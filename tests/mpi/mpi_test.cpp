@@ -1,0 +1,179 @@
+// Ranks that are real processes under mpirun: the same bits as thread ranks, and faults that name their cause and leave
+// nothing behind. SG_MPIEXEC is the launcher with its flags; empty in a build without MPI.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "dist/launch.h"
+#include "tests/dist/comm_cases.h"
+
+namespace sg::dist {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Result {
+  int status;
+  std::string output;
+  bool says(const std::string& text) const { return output.find(text) != std::string::npos; }
+};
+
+class Mpi : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::string(SG_MPIEXEC).empty()) GTEST_SKIP() << "this build has no MPI";
+    shared_memory_ = files_in("/dev/shm");
+  }
+
+  // A job of `ranks` processes. It must end by itself; what it leaves behind is a failure.
+  Result mpirun(int ranks, const std::string& arguments) {
+    const std::string command =
+        fmt::format("timeout 60 {} -n {} {} {} 2>&1 </dev/null", SG_MPIEXEC, ranks, SG_MPI_RANKS, arguments);
+    Result result{0, {}};
+    FILE* pipe = popen(command.c_str(), "r");
+    if (!pipe) return {-1, "popen failed"};
+    char buffer[4096];
+    for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) result.output.append(buffer, n);
+    const int status = pclose(pipe);
+    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    EXPECT_NE(result.status, 124) << "hangs: " << result.output;
+    expect_nothing_left();
+    return result;
+  }
+
+  Result failed(int ranks, const std::string& arguments) {
+    const Result result = mpirun(ranks, arguments);
+    EXPECT_NE(result.status, 0) << result.output;
+    EXPECT_FALSE(result.says("not reached")) << result.output;
+    return result;
+  }
+
+ private:
+  static std::set<std::string> files_in(const fs::path& folder) {
+    std::set<std::string> names;
+    if (!fs::exists(folder)) return names;
+    for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
+    return names;
+  }
+
+  static bool rank_is_alive() {
+    for (const std::string& process : files_in("/proc")) {
+      std::ifstream file("/proc/" + process + "/cmdline");
+      std::string program;
+      std::getline(file, program, '\0');
+      if (program == SG_MPI_RANKS) return true;
+    }
+    return false;
+  }
+
+  void expect_nothing_left() {
+    for (int i = 0; i < 50 && rank_is_alive(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_FALSE(rank_is_alive()) << "an orphan process";
+    for (const std::string& name : files_in("/dev/shm")) {
+      const bool ours = name.find("vader") != std::string::npos || name.find("osc") != std::string::npos;
+      EXPECT_TRUE(!ours || shared_memory_.contains(name)) << "/dev/shm/" << name << " is left behind";
+    }
+  }
+
+  std::set<std::string> shared_memory_;
+};
+
+TEST_F(Mpi, GivesTheBitsOfThreads) {
+  for (const int ranks : {2, 3}) {
+    std::vector<std::string> lines(static_cast<size_t>(ranks) * 3);
+    run_threads(ranks, [&](Comm& comm) {
+      const auto add = [&](size_t part, const std::vector<std::string>& results) {
+        for (const std::string& line : results) {
+          lines[part * static_cast<size_t>(ranks) + static_cast<size_t>(comm.rank())] +=
+              fmt::format("{}: {}\n", comm.rank(), line);
+        }
+      };
+      add(0, cases::reductions(comm, Algorithm::ordered));
+      add(1, cases::reductions(comm, Algorithm::ring));
+      add(2, cases::moves(comm));
+    });
+    std::string expected;
+    for (const std::string& line : lines) expected += line;
+    const Result result = mpirun(ranks, "digests");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.output, expected);
+  }
+}
+
+TEST_F(Mpi, NativeSumsAreMpisOwn) {
+  const Result result = mpirun(2, "native");
+  EXPECT_EQ(result.output,
+            "0: f32 1.5 6\n1: f32 1.5 -1\n0: f64 1.5 6\n1: f64 1.5 -1\n0: f16 1.5 6\n1: f16 1.5 -1\n0: bf16 1.5 6\n1: "
+            "bf16 1.5 -1\n");
+}
+
+TEST_F(Mpi, SplitsByColourOrderedByKey) {
+  EXPECT_EQ(mpirun(3, "split").output, "0: 1 of 2: 2\n1: 0 of 1: 1\n2: 0 of 2: 2\n");
+}
+
+TEST_F(Mpi, NonFiniteContributionsAreNamed) {
+  EXPECT_EQ(mpirun(2, "nan").output, "0: rank 1 offset 0\n1: rank 1 offset 500\n");
+}
+
+TEST_F(Mpi, TheErrorOfARankThatThrowsSurvives) {
+  const Result result = failed(3, "throws");
+  EXPECT_TRUE(result.says("rank 1: the data file is empty")) << result.output;
+}
+
+TEST_F(Mpi, AKilledRankEndsTheJobAndIsNamed) {
+  const Result result = failed(2, "killed");
+  EXPECT_TRUE(result.says("rank 1")) << result.output;
+  EXPECT_TRUE(result.says("signal 9")) << result.output;
+}
+
+TEST_F(Mpi, AStoppedRankIsWarnedOfThenNamedWithEveryRanksLastCalls) {
+  for (const char* mode : {"stopped", "slow"}) {
+    const Result result = failed(3, mode);
+    EXPECT_TRUE(result.says("all_reduce \"third\" of 8 f32 on rank 0, call #2: has waited")) << result.output;
+    EXPECT_TRUE(result.says("call #2: no answer from rank 1 within 2 s")) << result.output;
+    EXPECT_TRUE(result.says("rank 0: #2 all_reduce \"third\" of 8 f32, running for")) << result.output;
+    EXPECT_TRUE(result.says("rank 1: #1 all_reduce \"second\" of 8 f32, done in")) << result.output;
+    EXPECT_TRUE(result.says("rank 2: #2 all_reduce \"third\"")) << result.output;
+  }
+}
+
+TEST_F(Mpi, DifferentCallsAreNamed) {
+  const Result differs = failed(2, "differs");
+  EXPECT_TRUE(
+      differs.says("the operation differs: rank 0 makes call #2, all_reduce \"third\" of 8 f32; rank 1 makes call #2, "
+                   "broadcast \"third\" of 8 f32"))
+      << differs.output;
+  const Result skips = failed(2, "skips");
+  EXPECT_TRUE(
+      skips.says("the name differs: rank 0 makes call #2, all_reduce \"third\" of 8 f32; rank 1 makes call #2, "
+                 "all_reduce \"fourth\" of 8 f32"))
+      << skips.output;
+  const Result disagrees = failed(2, "disagrees");
+  EXPECT_TRUE(disagrees.says("start: ranks disagree on seed: rank 0 has \"0\", rank 1 has \"1\"")) << disagrees.output;
+}
+
+TEST_F(Mpi, TheLaunchersWorldDecides) {
+  const Result result = failed(2, "native 5");
+  EXPECT_TRUE(result.says("ranks: 5 are asked for, the launcher started 2")) << result.output;
+}
+
+TEST(NoMpi, IsRefusedWithAMessage) {
+  try {
+    connect_mpi({});
+    FAIL() << "connected without a launcher";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find("mpirun or srun"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace sg::dist
