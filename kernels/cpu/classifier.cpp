@@ -261,11 +261,12 @@ size_t product_scratch(const Classifier<T>& classifier) {
   const auto take = [&](size_t bytes) { most = bytes > most ? bytes : most; };
   for (const int64_t chunk : {int64_t{0}, int64_t{1}, cuts.chunks - 1}) {
     for (const int64_t tile : {int64_t{0}, int64_t{1}, cuts.tiles - 1}) {
-      if (sizeof(T) > 2 || chunk < 0 || chunk >= cuts.chunks || tile >= cuts.tiles) continue;
-      take(gemm_scratch<T, float>(classifier.logits_product(chunk, tile)));
+      if (chunk < 0 || chunk >= cuts.chunks || tile >= cuts.tiles) continue;
+      using W = Statistic<T>;
+      take(gemm_scratch<T, W>(classifier.logits_product(chunk, tile)));
       if (!classifier.backward()) continue;
-      take(gemm_scratch<T, float>(classifier.dx_product(chunk, tile)));
-      take(gemm_scratch<T, float>(classifier.d_weight_product(chunk, tile)));
+      take(gemm_scratch<T, W>(classifier.dx_product(chunk, tile)));
+      take(gemm_scratch<T, W>(classifier.d_weight_product(chunk, tile)));
       take(gemm_scratch<T>(classifier.d_weight_product(chunk, tile)));
     }
   }

@@ -189,6 +189,7 @@ size_t matmul_workspace(const View& a, const View& b, const View& out, int threa
       }
     }
   };
+  if (out.dtype == DType::f32) most_of(float{});
   if (out.dtype == DType::f16) most_of(f16{});
   if (out.dtype == DType::bf16) most_of(bf16{});
   return bytes * static_cast<size_t>(threads);

@@ -30,6 +30,7 @@ const Case cases[] = {
     {"leading_dims", {70, 33}, {33, 150}, {70, 150}, {}, {}, {}, true, false, 3},
     {"bias", {150, 96}, {96, 200}, {150, 200}, {}, {1, 0}, {}, false, true},
     {"accumulate", {64, 600}, {600, 97}, {64, 97}, {1, 0}, {}, {}, true},
+    {"weight_gradient", {70, 300}, {300, 301}, {70, 301}, {1, 0}, {}, {}, true, false, 3},
     {"deep", {9, 1500}, {1500, 11}, {9, 11}, {}, {}, {}, true},
     {"batch", {3, 2, 9, 17}, {3, 2, 17, 10}, {3, 2, 9, 10}},
     {"batch_broadcast_b", {4, 9, 17}, {17, 10}, {4, 9, 10}, {}, {1, 0}, {}, false, true},
@@ -86,7 +87,7 @@ Array multiply(const KernelTable& table, const Array& a, const Array& b, const A
   if (!c.accumulate) out.fill(NAN);
   const View bias_view = bias.view();
   const MatmulOptions options{c.accumulate, c.bias ? &bias_view : nullptr};
-  const Scratch scratch(table.matmul_workspace(a.view(), b.view(), out.view(), threads));
+  const Scratch scratch(table.matmul_workspace(a.view(), b.view(), out.view(), std::max(threads, 1)));
   const StreamHandle stream{threads ? &pool(threads) : nullptr};
   table.matmul[type](a.view(), b.view(), out.view(), options, scratch.workspace(), stream);
   return out;

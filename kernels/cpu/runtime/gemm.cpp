@@ -19,10 +19,6 @@ size_t bf16_scratch(const Product&, bool) { missing(); }
 
 #else
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include <array>
 #include <dnnl.hpp>
 #include <list>
@@ -30,17 +26,10 @@ size_t bf16_scratch(const Product&, bool) { missing(); }
 #include <string>
 #include <unordered_map>
 
+#include "kernels/cpu/runtime/parallel.h"
+
 namespace sg::kernels::onednn {
 namespace {
-
-// oneDNN plans a product for the number of OpenMP threads of the thread that asks.
-void use_one_openmp_thread() {
-#ifdef _OPENMP
-  thread_local bool done = false;
-  if (!done) omp_set_num_threads(1);
-  done = true;
-#endif
-}
 
 // Never destroyed: pool threads may outlive static objects.
 const dnnl::engine& engine() {
@@ -156,7 +145,7 @@ Ready& ready(const Key& key) {
   thread_local std::array<Ready, 128> slots;
   Ready& r = slots[hash(key) % slots.size()];
   if (r.compiled && r.key == key) return r;
-  use_one_openmp_thread();
+  use_one_openmp_thread();  // oneDNN plans a product for the threads of the thread that asks
   r.compiled = cache().find(key);
   r.key = key;
   const auto& d = r.compiled->description;

@@ -1,5 +1,6 @@
 #include "kernels/cpu/runtime/parallel.h"
 
+#include <dlfcn.h>
 #include <immintrin.h>
 
 #include <atomic>
@@ -8,27 +9,23 @@
 #include <thread>
 #include <vector>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 namespace sg::kernels {
 namespace {
 
 thread_local int current_worker = -1;  // inside a task: the number of the worker that runs it
 
-// oneDNN sees one OpenMP thread on every thread of ours: products are parallel over tiles, not inside them.
-void use_one_openmp_thread() {
-#ifdef _OPENMP
-  thread_local bool done = false;
-  if (!done) omp_set_num_threads(1);
-  done = true;
-#endif
-}
-
 constexpr int spins_before_sleep = 4000;  // about 50 µs: longer than the gap between two kernels of a step
 
 }  // namespace
+
+// Looked up at run time: the OpenMP that oneDNN was built with need not be this compiler's.
+void use_one_openmp_thread() {
+  using Set = void (*)(int);
+  static const auto set = reinterpret_cast<Set>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  thread_local bool done = false;
+  if (!done && set) set(1);
+  done = true;
+}
 
 struct ThreadPool::State {
   std::vector<std::thread> workers;
@@ -67,7 +64,6 @@ struct ThreadPool::State {
   }
 
   void loop(int worker) {
-    use_one_openmp_thread();
     for (uint64_t seen = 0; await(seen);) {
       seen = generation.load(std::memory_order_acquire);
       work(worker);
@@ -94,7 +90,6 @@ ThreadPool::~ThreadPool() {
 int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
 
 void ThreadPool::run(int64_t count, void (*task)(void*, int64_t, int), void* context) {
-  use_one_openmp_thread();
   State& s = *state_;
   if (current_worker >= 0 || s.workers.empty() || count <= 1) {
     const int worker = current_worker >= 0 ? current_worker : 0;

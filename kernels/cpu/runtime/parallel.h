@@ -11,8 +11,7 @@ namespace sg::kernels {
 
 // A fixed set of workers that run numbered tasks; the caller is one of them. Which worker takes which task is open, so
 // a task's result must depend on its number alone. One run at a time; a run from inside a task executes inline, under
-// the number of the worker it is on. Workers spin briefly, then sleep. Each worker sets OpenMP's thread count to 1 for
-// itself.
+// the number of the worker it is on. Workers spin briefly, then sleep.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -28,6 +27,9 @@ class ThreadPool {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// From here on oneDNN sees one OpenMP thread on the calling thread: products are parallel over tiles, not inside them.
+void use_one_openmp_thread();
 
 SG_INLINE int threads_of(StreamHandle s) { return s.raw ? static_cast<ThreadPool*>(s.raw)->threads() : 1; }
 
