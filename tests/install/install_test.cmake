@@ -1,0 +1,34 @@
+# Installs the build to a folder of its own, builds outside/ against that package, runs it, and reads what it prints.
+# cmake -D BUILD=<build folder> -D COMPILER=<C++ compiler> -P install_test.cmake
+set(work ${BUILD}/tests/install)
+file(REMOVE_RECURSE ${work})
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "${command}\nended with ${status}:\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
+run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/outside -B ${work}/build
+    -D CMAKE_PREFIX_PATH=${work}/prefix -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_BUILD_TYPE=Release)
+run(${CMAKE_COMMAND} --build ${work}/build)
+run(${work}/build/outside)
+if(NOT output MATCHES "trained")
+  message(FATAL_ERROR "the outside program printed:\n${output}")
+endif()
+
+# Nothing of this machine's source tree may be left in what was installed.
+file(GLOB_RECURSE installed ${work}/prefix/lib*/cmake/*)
+foreach(file ${installed})
+  file(READ ${file} text)
+  cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH tests)
+  cmake_path(GET tests PARENT_PATH source)
+  string(FIND "${text}" "${source}" position)
+  if(NOT position EQUAL -1)
+    message(FATAL_ERROR "${file} names the source tree, ${source}")
+  endif()
+endforeach()
