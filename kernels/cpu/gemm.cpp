@@ -9,7 +9,6 @@
 #define EIGEN_GEMM_TO_COEFFBASED_THRESHOLD 0  // its path for tiny products has bits that depend on alignment
 #include <Eigen/Core>
 
-#include "kernels/cpu/panel.h"
 #include "kernels/cpu/vec.h"
 
 namespace sg::kernels::SG_ISA {
@@ -55,76 +54,6 @@ void clear(const Product& p) {
   }
 }
 
-// f32 with a transposed, the form of every weight's gradient: oneDNN and Eigen lose 10 to 20 % here to reading a's
-// columns. Blocks of a are copied to strips of six columns, blocks of b to panels, and multiplied from there.
-
-constexpr int64_t strip_rows = 6, panel_columns_wide = 64, strip_depth = 256;
-
-bool goes_by_strips(const Product& p) { return p.a.transposed && !p.b.transposed && p.m >= 32 && p.n >= 256; }
-
-size_t strips_floats(const Product& p) {
-  const int64_t k = p.k < strip_depth ? p.k : strip_depth;
-  return static_cast<size_t>(k * ((p.m + strip_rows - 1) / strip_rows * strip_rows + panel_columns_wide));
-}
-
-// aᵀ as it is stored, (k, m): out (strips, k, strip_rows).
-void copy_strips(const float* a, int64_t ld, int64_t m, int64_t k, float* out) {
-  for (int64_t i = 0; i < m; i += strip_rows, out += k * strip_rows) {
-    const int64_t rows = m - i < strip_rows ? m - i : strip_rows;
-    for (int64_t p = 0; p < k; ++p) {
-      for_lanes<Vec>(
-          rows, [&](int64_t r, auto part) { store(out + p * strip_rows + r, load(a + p * ld + i + r, part), part); });
-    }
-  }
-}
-
-// b (k, n), n ≤ panel_columns_wide: out (k, padded), zeros behind n.
-void copy_panel(const float* b, int64_t ld, int64_t k, int64_t n, int64_t padded, float* out) {
-  for (int64_t p = 0; p < k; ++p, b += ld, out += padded) {
-    for_lanes<Vec>(n, [&](int64_t j, auto part) { store(out + j, load(b + j, part), part); });
-    for (int64_t j = n; j < padded; ++j) out[j] = 0;
-  }
-}
-
-// A strip by the last columns, fewer than panel_step.
-void multiply_edge(int64_t rows, int64_t columns, int64_t k, const float* strip, const float* panel, int64_t ld,
-                   float* c, int64_t ldc, bool accumulate) {
-  float edge[strip_rows * panel_step];
-  const auto each_row = [&](auto&& body) {
-    for (int64_t r = 0; r < rows; ++r) {
-      for_lanes<Vec>(columns, [&](int64_t j, auto part) { body(c + r * ldc + j, edge + r * panel_step + j, part); });
-    }
-  };
-  for (float& x : edge) x = 0;
-  if (accumulate) each_row([](float* x, float* e, auto part) { store(e, load(x, part), part); });
-  panel_product<float>(rows, panel_step, k, strip, 1, strip_rows, panel, ld, edge, panel_step, true);
-  each_row([](float* x, float* e, auto part) { store(x, load(e, part), part); });
-}
-
-void gemm_strips(const Product& p, float* scratch) {
-  const auto* const a = static_cast<const float*>(p.a.data);
-  const auto* const b = static_cast<const float*>(p.b.data);
-  for (int64_t k = 0; k < p.k; k += strip_depth) {
-    const int64_t depth = p.k - k < strip_depth ? p.k - k : strip_depth;
-    const bool accumulate = p.accumulate || k > 0;
-    float *const panel = scratch, *const strips = scratch + panel_columns_wide * depth;
-    copy_strips(a + k * p.a.ld, p.a.ld, p.m, depth, strips);
-    for (int64_t j = 0; j < p.n; j += panel_columns_wide) {
-      const int64_t columns = p.n - j < panel_columns_wide ? p.n - j : panel_columns_wide;
-      const int64_t whole = columns / panel_step * panel_step, ld = whole + (whole < columns ? panel_step : 0);
-      copy_panel(b + k * p.b.ld + j, p.b.ld, depth, columns, ld, panel);
-      for (int64_t i = 0; i < p.m; i += strip_rows) {
-        const int64_t rows = p.m - i < strip_rows ? p.m - i : strip_rows;
-        const float* const strip = strips + i * depth;
-        float* const c = static_cast<float*>(p.c) + i * p.ldc + j;
-        panel_product<float>(rows, whole, depth, strip, 1, strip_rows, panel, ld, c, p.ldc, accumulate);
-        if (whole == columns) continue;
-        multiply_edge(rows, columns - whole, depth, strip, panel + whole, ld, c + whole, p.ldc, accumulate);
-      }
-    }
-  }
-}
-
 // 16-bit without a 16-bit product: blocks are widened to f32.
 
 constexpr int64_t depth = 512;  // of k, in one block
@@ -150,8 +79,7 @@ Operand widen_block(const Operand& x, int64_t outer, bool inner_is_stored_last, 
 template <class C>
 size_t widened_floats(const Product& p) {
   const int64_t k = p.k < depth ? p.k : depth;
-  const auto strips = goes_by_strips(p) ? static_cast<int64_t>(strips_floats(p)) : 0;
-  return static_cast<size_t>((p.m + p.n) * k + (std::is_same_v<C, float> ? 0 : p.m * p.n) + strips);
+  return static_cast<size_t>((p.m + p.n) * k + (std::is_same_v<C, float> ? 0 : p.m * p.n));
 }
 
 template <class T, class C>
@@ -159,13 +87,11 @@ void gemm_widened(const Product& p, float* scratch) {
   const int64_t block = p.k < depth ? p.k : depth;
   float* const a = scratch;
   float* const b = a + p.m * block;
-  float* rest = b + p.n * block;
   Product wide = p;
   wide.bias = nullptr;
   if constexpr (!std::is_same_v<C, float>) {
-    wide.c = rest;
+    wide.c = b + p.n * block;
     wide.ldc = p.n;
-    rest += p.m * p.n;
     if (p.accumulate) widen(static_cast<const C*>(p.c), p.ldc, p.m, p.n, static_cast<float*>(wide.c));
   }
   for (int64_t k = 0; k < p.k || k == 0; k += depth) {
@@ -173,7 +99,7 @@ void gemm_widened(const Product& p, float* scratch) {
     wide.a = widen_block<T>(p.a, p.m, !p.a.transposed, k, wide.k, a);
     wide.b = widen_block<T>(p.b, p.n, p.b.transposed, k, wide.k, b);
     wide.accumulate = p.accumulate || k > 0;
-    gemm<float>(wide, rest);
+    gemm<float>(wide, nullptr);
   }
   if (std::is_same_v<C, float> && !p.bias) return;
   for (int64_t i = 0; i < p.m; ++i) {
@@ -199,14 +125,10 @@ bool multiplied_natively() {
 }  // namespace
 
 template <>
-void gemm<float>(const Product& p, void* scratch) {
+void gemm<float>(const Product& p, void*) {
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0 && !p.accumulate) clear<float>(p);
-  if (p.k > 0) {
-    if (goes_by_strips(p)) gemm_strips(p, static_cast<float*>(scratch));
-    else if (onednn::available()) onednn::gemm_f32(p);
-    else gemm_eigen<float>(p);
-  }
+  if (p.k > 0) onednn::available() ? onednn::gemm_f32(p) : gemm_eigen<float>(p);
   if (p.bias) add_bias<float>(p);
 }
 
@@ -226,8 +148,7 @@ void gemm(const Product& p, void* scratch) {
 
 template <class T, class C>
 size_t gemm_scratch(const Product& p) {
-  if constexpr (std::is_same_v<T, float>) return goes_by_strips(p) ? strips_floats(p) * sizeof(float) : 0;
-  else if constexpr (std::is_same_v<T, double>) return 0;
+  if constexpr (sizeof(T) > 2) return 0;
   else if (p.m == 0 || p.n == 0) return 0;
   else if (p.k > 0 && multiplied_natively<T>()) return onednn::bf16_scratch(p, std::is_same_v<C, float>);
   else return widened_floats<C>(p) * sizeof(float);

@@ -19,7 +19,7 @@ void gemm<float>(const Product&, void* scratch);
 template <>
 void gemm<double>(const Product&, void* scratch);
 
-// Bytes of scratch. Only sizes, layouts and options of the product are looked at.
+// Bytes of scratch; 0 for f32 and f64. Only sizes, layouts and options of the product are looked at.
 template <class T, class C = T>
 size_t gemm_scratch(const Product&);
 

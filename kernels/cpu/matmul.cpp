@@ -71,10 +71,12 @@ void fold_rows(Problem& p) {
   }
 }
 
-// The largest tile that still gives eight tasks, so that a few threads stay busy to the end; a task is worth its
-// hand-out from about a million operations. oneDNN's f32 kernel works on 48 columns at a time.
+// Two threads share an even number of tiles without a rest; many tiles leave little.
+bool shared_well(int64_t tiles) { return tiles >= 16 || (tiles >= 4 && tiles % 2 == 0); }
+
+// The largest tile that still keeps a few threads busy to the end; a task is worth its hand-out from about a million
+// operations. oneDNN's f32 kernel works on 48 columns at a time.
 void choose_tiles(Problem& p) {
-  constexpr int64_t enough_tasks = 8;
   constexpr double least_work = 1e6;
   constexpr int64_t sizes[][2] = {{512, 768}, {512, 384}, {256, 384}, {128, 384},
                                   {128, 192}, {64, 192},  {64, 96},   {32, 96}};
@@ -84,7 +86,7 @@ void choose_tiles(Problem& p) {
     if (p.tile_m > 0 && 2.0 * static_cast<double>(tile_m) * tile_n * p.k < least_work) break;
     p.tile_m = tile_m, p.tile_n = tile_n;
     p.tiles_m = divide_up(p.m, tile_m), p.tiles_n = divide_up(p.n, tile_n);
-    if (p.tiles() >= enough_tasks) break;
+    if (shared_well(p.tiles())) break;
   }
 }
 
@@ -189,7 +191,6 @@ size_t matmul_workspace(const View& a, const View& b, const View& out, int threa
       }
     }
   };
-  if (out.dtype == DType::f32) most_of(float{});
   if (out.dtype == DType::f16) most_of(f16{});
   if (out.dtype == DType::bf16) most_of(bf16{});
   return bytes * static_cast<size_t>(threads);
