@@ -102,7 +102,7 @@ Variable Gpt2Head::loss(const Residual& in, const Tensor& targets) {
 Variable Gpt2Head::logits(const Residual& in, bool last_only) {
   return in_unit([&] {
     Variable y = norm.forward_sum(in.x, in.delta).y;
-    if (last_only) y = select(y, 1, -1);
+    if (last_only) y = select(y, 1, y.size(1) - 1);
     return linear(y, weight, {});
   });
 }

@@ -66,12 +66,18 @@ void add_training_size(CLI::App& app, SizeOptions& o, const std::string& sizes) 
 }
 
 void add_data(CLI::App& app, DataOptions& o) {
-  app.add_option("--data", o.path,
-                 "a text file, or tokens: raw uint16 (.bin) or llm.c's form; without it, this project's own sources");
-  app.add_option("--tokenizer", o.tokenizer, "bytes or chars, for text")
-      ->capture_default_str()
+  app.add_option(
+      "--data", o.path,
+      "a text, or a file of tokens (.bin: raw uint16 or llm.c's form); without it, this project's own sources");
+  app.add_option("--tokenizer", o.tokenizer, "bytes or chars, for a text; bytes unless given")
       ->check(CLI::IsMember({"bytes", "chars"}));
-  add_number(app, "--val-fraction", o.validation_fraction, "the end of the data that validates", 0, 0.9);
+  add_number(app, "--val-fraction", o.val_fraction, "the end of the data that validates", 0, 0.9);
+}
+
+// A parser of sizes for one option.
+template <class Number>
+auto bytes_of(const std::string& option) {
+  return [option](const std::string& text) { return static_cast<Number>(parse_bytes(option, text)); };
 }
 
 void add_group(CLI::App& app, GroupOptions& o) {
@@ -79,48 +85,38 @@ void add_group(CLI::App& app, GroupOptions& o) {
       ->check(CLI::Range(1, 64));
   app.add_option("--threads", o.comm.device.threads, "per rank; without it the processors are dealt to the ranks")
       ->check(CLI::Range(1, 1024));
-  add_parsed(
-      app, "--device-memory", o.device_memory,
-      [](const std::string& text) { return parse_bytes("--device-memory", text); },
-      "capacity of each rank's device, such as 512MiB", "unlimited")
-      ->type_name("BYTES");
+  add_parsed(app, "--device-memory", o.device_memory, bytes_of<uint64_t>("--device-memory"),
+             "capacity of each rank's device, such as 512MiB", "unlimited");
+  add_number(app, "--comm-timeout", o.comm.timeout, "seconds that a call waits for other ranks", 1e-3);
+  add_parsed(app, "--link-bandwidth", o.comm.link_bandwidth, bytes_of<double>("--link-bandwidth"),
+             "bytes a second of an emulated link between thread ranks", "none");
+  add_number(app, "--link-latency", o.comm.link_latency, "seconds per message on that link", 0);
 }
 
-void add_communication(CLI::App& app, GroupOptions& o) {
-  add_parsed(
-      app, "--reduction", o.algorithm,
-      [](const std::string& text) { return std::string(dist::name_of(dist::parse_algorithm(text))); },
-      "how gradients are summed: ordered, ring or native", o.algorithm);
-  add_number(app, "--comm-timeout", o.comm.timeout, "seconds that a call waits for other ranks", 1e-3);
-  const auto rate = [](const std::string& text) { return static_cast<double>(parse_bytes("--link-bandwidth", text)); };
-  add_parsed(app, "--link-bandwidth", o.comm.link_bandwidth, rate, "bytes a second of an emulated link between threads",
-             "none")
-      ->type_name("BYTES");
-  add_number(app, "--link-latency", o.comm.link_latency, "seconds per message on that link", 0);
+void add_communicating(CLI::App& app, dist::Options& o) {
+  add_parsed(app, "--accumulation", o.accumulation, dist::parse_accumulation,
+             "order of micro-steps and ranks: auto, local_first, ranks_first", dist::name_of(o.accumulation));
+  add_parsed(app, "--partition", o.partition, dist::parse_partition, "how zero engines shard: bucket or contiguous",
+             dist::name_of(o.partition));
+  add_parsed(app, "--reduction", o.reduction, dist::parse_algorithm,
+             "how gradients are summed: ordered, ring or native", dist::name_of(o.reduction));
+  add_parsed(app, "--bucket-bytes", o.bucket_bytes, bytes_of<int64_t>("--bucket-bytes"),
+             "size at which a bucket of gradients closes", "25MiB");
+  add_switch(app, "--overlap", o.overlap, "communicate while computing");
 }
 
 void add_engine(CLI::App& app, dist::Options& o) {
   add_parsed(app, "--engine", o.engine, dist::parse_engine, "none, dp, ddp, zero1, zero2 or zero3",
              dist::name_of(o.engine));
-  add_parsed(app, "--accumulation", o.accumulation, dist::parse_accumulation,
-             "order of micro-steps and ranks: auto, local_first, ranks_first", "auto");
-  add_parsed(app, "--partition", o.partition, dist::parse_partition, "how zero engines shard: bucket or contiguous",
-             dist::name_of(o.partition));
-  add_parsed(
-      app, "--bucket-bytes", o.bucket_bytes,
-      [](const std::string& text) { return static_cast<int64_t>(parse_bytes("--bucket-bytes", text)); },
-      "size at which a bucket of gradients closes", "25MiB")
-      ->type_name("BYTES");
-  add_switch(app, "--overlap", o.overlap, "communicate while computing");
+  add_communicating(app, o);
 }
 
-void add_optimizer(CLI::App& app, dist::Options& o, ScheduleOptions& schedule) {
+void add_optimizer(CLI::App& app, dist::Options& o, optim::Schedule& schedule) {
   app.add_option("--optimizer", o.optimizer.type, "adamw, adam, sgd or lion")
       ->capture_default_str()
       ->check(CLI::IsMember({"adamw", "adam", "sgd", "lion"}));
-  app.add_option("--schedule", schedule.shape, "of the learning rate, after the warm-up")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cosine", "linear", "constant", "wsd"}));
+  add_parsed(app, "--schedule", schedule.kind, optim::parse_schedule,
+             "learning rate after the warm-up: cosine, linear, constant, wsd", optim::name_of(schedule.kind));
   add_number(app, "--lr", schedule.lr, "largest learning rate", 0);
   add_number(app, "--min-lr", schedule.min_lr, "last learning rate", 0);
   add_count(app, "--warmup", schedule.warmup, "steps in which it rises from 0", 0);
@@ -172,7 +168,6 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& sizes)
   add_optimizer(app, o.engine, o.schedule);
   add_engine(app, o.engine);
   add_group(app, o.group);
-  add_communication(app, o.group);
 }
 
 void add_eval_options(CLI::App& app, EvalOptions& o) {
@@ -197,9 +192,25 @@ void add_bench_options(CLI::App& app, BenchOptions& o, const std::string& sizes)
   add_training_size(app, o.size, sizes);
   add_count(app, "--micro-batch", o.micro_batch, "sequences in a step");
   add_count(app, "--steps", o.steps, "steps");
+  add_engine(app, o.engine);
   add_group(app, o.group);
   app.add_option("--trace", o.trace, "file for a Chrome trace (opens in Perfetto)");
   app.add_option("--receipt", o.receipt, "file for the receipt (JSON)");
+}
+
+void add_compare_options(CLI::App& app, CompareOptions& o, const std::string& sizes) {
+  TrainOptions& train = o.train;
+  train.engine.accumulation = dist::Accumulation::local_first;
+  add_training_size(app, train.size, sizes);
+  add_data(app, train.data);
+  add_count(app, "--micro-batch", train.micro_batch, "sequences in one forward pass of a rank");
+  add_count(app, "--global-batch", train.global_batch, "sequences in a step of all ranks; 0: micro-batch times ranks",
+            0);
+  add_count(app, "--steps", train.steps, "optimizer steps of each engine");
+  app.add_option("--seed", train.seed, "of initial values, order of the data and dropout")->capture_default_str();
+  app.add_option("--engines", o.engines, "which ones, by commas; all unless given")->delimiter(',');
+  add_communicating(app, train.engine);
+  add_group(app, train.group);
 }
 
 }  // namespace sg::models

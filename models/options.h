@@ -3,10 +3,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/pool.h"
 #include "dist/launch.h"
 #include "dist/options.h"
+#include "models/data.h"
+#include "optim/schedules.h"
 
 namespace CLI {
 class App;
@@ -22,30 +25,17 @@ struct SizeOptions {
   bool tied = true;
 };
 
-struct DataOptions {
-  std::string path;  // empty: the text of this project's own sources
-  std::string tokenizer = "bytes";
-  double validation_fraction = 0.1;
-};
-
 // Ranks, and how they talk.
 struct GroupOptions {
   dist::CommOptions comm;
-  std::string algorithm = "ordered";
   uint64_t device_memory = Pool::unlimited;  // bytes of a rank's device
-};
-
-struct ScheduleOptions {
-  std::string shape = "cosine";
-  double lr = 1e-3, min_lr = 1e-4;
-  int64_t warmup = 100;
 };
 
 struct TrainOptions {
   SizeOptions size;
   DataOptions data;
   GroupOptions group;
-  ScheduleOptions schedule;
+  optim::Schedule schedule{.lr = 1e-3, .min_lr = 1e-4, .warmup = 100};
   dist::Options engine{.engine = dist::EngineKind::none};
   int64_t micro_batch = 12;
   int64_t global_batch = 0;  // 0: micro_batch · ranks
@@ -58,6 +48,7 @@ struct TrainOptions {
   int64_t save_every = 0, eval_every = 0;
   int64_t eval_batches = 0;  // 0: the whole validation split
   std::string trace, receipt;
+  bool show_mfu = true, quiet = false;
 };
 
 struct EvalOptions {
@@ -84,11 +75,17 @@ struct BenchOptions {
   std::string receipt, trace;
 };
 
+struct CompareOptions {
+  TrainOptions train;
+  std::vector<std::string> engines;  // empty: all that the group can run
+};
+
 // Each names the program's sizes in its help. The structs must outlive parsing.
 void add_train_options(CLI::App& app, TrainOptions& options, const std::string& sizes);
 void add_eval_options(CLI::App& app, EvalOptions& options);
 void add_generate_options(CLI::App& app, GenerateOptions& options);
 void add_bench_options(CLI::App& app, BenchOptions& options, const std::string& sizes);
+void add_compare_options(CLI::App& app, CompareOptions& options, const std::string& sizes);
 
 // "512MiB", "2GiB", "1.5GB", "1048576": bytes; anything else is a usage error that names the option.
 uint64_t parse_bytes(const std::string& option, const std::string& text);

@@ -1,0 +1,32 @@
+// A family of models as the shared driver sees it; a program is a family and run().
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "models/language_model.h"
+#include "models/options.h"
+
+namespace sg::models {
+
+struct Family {
+  std::string name;   // of the program too: "gpt2"
+  std::string sizes;  // help of --size
+  // Fills in what the named size says wherever nothing was given; `tokenizer_vocab` where the size leaves the
+  // vocabulary to the data. Usage error for an unknown size.
+  std::function<void(SizeOptions& options, int64_t tokenizer_vocab)> resolve;
+  // On the current device, initialised from the seed; `options` as resolve left them.
+  std::function<std::unique_ptr<LanguageModel>(const SizeOptions& options, uint64_t seed)> build;
+};
+
+// The program: reads the command line, starts the ranks, runs the subcommand. Returns the exit code (core/error.h).
+int run(int argc, char** argv, const Family& family);
+
+// The subcommands, once per rank. Options are resolved by then.
+void train(const Family& family, const TrainOptions& options, dist::Comm& comm);
+void evaluate(const Family& family, const EvalOptions& options, dist::Comm& comm);
+void generate(const Family& family, const GenerateOptions& options, dist::Comm& comm);
+void compare(const Family& family, const CompareOptions& options, dist::Comm& comm);
+void bench(const Family& family, const BenchOptions& options, dist::Comm& comm);
+
+}  // namespace sg::models

@@ -1,0 +1,20 @@
+#include "models/load.h"
+
+#include "dist/checkpoint.h"
+
+namespace sg::models {
+
+Loaded load_model(const Family& family, const std::string& folder) {
+  const dist::CheckpointReader checkpoint(folder);
+  const SavedRun saved = SavedRun::parse(checkpoint.state(), checkpoint.path());
+  check(ErrorKind::bad_input, saved.family == family.name, "{}: {} holds a model of family {}", family.name,
+        checkpoint.path(), saved.family);
+  Loaded loaded{family.build(saved.size, saved.seed), Tokenizer::from_json(saved.tokenizer, checkpoint.path()),
+                static_cast<int64_t>(checkpoint.step())};
+  for (const Variable& p : loaded.model->parameters())
+    checkpoint.read(p.name(), "master", 0, p.numel(), p.tensor().flatten());
+  loaded.model->eval();
+  return loaded;
+}
+
+}  // namespace sg::models

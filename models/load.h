@@ -1,0 +1,21 @@
+// A trained model back from its checkpoint, without the command line that trained it.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "models/family.h"
+#include "models/saved_run.h"
+#include "models/tokenizer.h"
+
+namespace sg::models {
+
+struct Loaded {
+  std::unique_ptr<LanguageModel> model;  // in eval mode
+  Tokenizer tokenizer;
+  int64_t step = 0;  // steps done
+};
+
+// From the newest checkpoint of the run in `folder`. Errors bad_input: no checkpoint, a damaged one, another family's.
+Loaded load_model(const Family& family, const std::string& folder);
+
+}  // namespace sg::models

@@ -1,0 +1,156 @@
+#include "models/trainer.h"
+
+#include <chrono>
+
+#include "core/device.h"
+#include "models/peak.h"
+#include "models/signals.h"
+#include "models/validation.h"
+#include "nn/micro_step.h"
+
+namespace sg::models {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// MFU is shown beside training, so measuring its peak may cost little time and little memory.
+constexpr PeakOptions quick_peak = {.seconds_each = 0.002, .largest = 1 << 22};
+
+std::string joined(const std::map<std::string, std::string>& fields) {
+  std::string text;
+  for (const auto& [name, value] : fields) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  return text;
+}
+
+}  // namespace
+
+Dataset open_data(const Family& family, TrainOptions& options) {
+  SizeOptions limits = options.size;
+  family.resolve(limits, DataOptions{}.vocabulary);
+  options.data.vocabulary = *limits.vocab;
+  Dataset data = open_dataset(options.data);
+  family.resolve(options.size, data.vocabulary());
+  check(data.vocabulary() <= *options.size.vocab, "train: the data has {} token ids, --vocab {} holds fewer",
+        data.vocabulary(), *options.size.vocab);
+  return data;
+}
+
+Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data, dist::Comm& comm)
+    : family_(family), options_(options), data_(std::move(data)), comm_(comm) {
+  settle_batch();
+  identify();
+  std::optional<dist::CheckpointReader> checkpoint;
+  if (options_.resume) adopt(checkpoint.emplace(options_.out, "", dist::ranks_of(comm_)));
+  comm_.agree({"train.numerics", dist::Phase::setup}, identity_.numerics);
+  model_ = family_.build(options_.size, options_.seed);
+  identity_.parameters = model_->parameter_count();
+  engine_ = dist::initialize(model_->units(), options_.engine, comm_);
+  identity_.numerics["accumulation"] = dist::name_of(engine_->options().accumulation);
+  if (checkpoint) restore(*checkpoint);
+  progress_ = std::make_unique<Progress>(comm_.rank() == 0 && !options_.quiet, options_.steps,
+                                         identity_.tokens_per_step, options_.out, steps_done());
+  introduce();
+}
+
+void Trainer::settle_batch() {
+  const int64_t per_micro_step = options_.micro_batch * comm_.size();
+  if (options_.global_batch == 0) options_.global_batch = per_micro_step;
+  check(options_.global_batch % per_micro_step == 0,
+        "train: --global-batch {} isn't a multiple of --micro-batch {} × {} ranks = {}", options_.global_batch,
+        options_.micro_batch, comm_.size(), per_micro_step);
+  options_.engine.micro_steps = static_cast<int>(options_.global_batch / per_micro_step);
+  options_.engine.lr = options_.schedule.lr;
+  options_.schedule.steps = options_.steps;
+}
+
+void Trainer::introduce() {
+  const double measured = static_cast<double>(identity_.parameters) * 1e-6;
+  progress_->note(fmt::format("{} {}: {:.2f} million parameters, engine {} on {}, {} × {} tokens a step", family_.name,
+                              options_.size.size, measured, identity_.engine,
+                              comm_.size() == 1 ? "one rank" : fmt::format("{} ranks", comm_.size()),
+                              options_.global_batch, *options_.size.context));
+  progress_->note("numerics: " + joined(identity_.numerics));
+  if (steps_done() > 0) progress_->note(fmt::format("resumed after step {}", steps_done()));
+}
+
+bool Trainer::run() {
+  Batches batches = data_.batches({.size = options_.micro_batch,
+                                   .context = *options_.size.context,
+                                   .steps = static_cast<uint64_t>(options_.steps),
+                                   .seed = options_.seed,
+                                   .micro_batches = options_.engine.micro_steps,
+                                   .rank = comm_.rank(),
+                                   .world = comm_.size(),
+                                   .first_step = static_cast<uint64_t>(steps_done())});
+  while (steps_done() < options_.steps) {
+    const dist::StepResult result = step(batches);
+    const bool last = steps_done() == options_.steps;
+    if (seconds_.size() == 1 && options_.show_mfu && comm_.rank() == 0)
+      progress_->set_peak(options_.engine.micro_steps *
+                          measure_products(model_->products(options_.micro_batch, *options_.size.context), quick_peak));
+    if (last || due(options_.eval_every)) validate();
+    if (last) record_.median_step_ms = 1e3 * median(seconds_);
+    if (last || result.flagged || due(options_.save_every)) save();
+    if (result.flagged && !last) {
+      progress_->note(fmt::format("stopped after step {} as asked{}", steps_done(),
+                                  options_.out.empty() ? "; without --out nothing is saved" : ", saved"));
+      return false;
+    }
+  }
+  return true;
+}
+
+dist::StepResult Trainer::step(Batches& batches) {
+  const Clock::time_point begin = Clock::now();
+  const double busy = comm_.traffic().busy_seconds(), exposed = comm_.traffic().exposed_seconds();
+  const double lr = options_.schedule.at(record_.applied);
+  engine_->set_learning_rate(lr);
+  if (stop_requested()) engine_->raise_flag();
+  dist::StepResult result;
+  Batch batch;
+  while (!result.complete) {
+    invariant(batches.next(batch), "train: the data ended at step {}", steps_done());
+    nn::MicroStepScope scope(options_.seed, batch.step, batch.first_sample);
+    const Variable loss = engine_->forward([&] { return model_->loss(batch.tokens, batch.targets); });
+    engine_->backward(loss);
+    result = engine_->step();
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  busy_seconds_ += comm_.traffic().busy_seconds() - busy;
+  exposed_seconds_ += comm_.traffic().exposed_seconds() - exposed;
+  seconds_.push_back(seconds);
+  record_.losses.push_back(result.loss);
+  if (result.applied) ++record_.applied;
+  if (record_.first_step_ms == 0) record_.first_step_ms = 1e3 * seconds_since_start();
+  progress_->step({.step = steps_done() - 1,
+                   .loss = result.loss,
+                   .lr = lr,
+                   .norm = result.norm,
+                   .seconds = seconds,
+                   .memory = pool(comm_.device()).ledger().total_peak(),
+                   .skipped = result.skipped});
+  return result;
+}
+
+void Trainer::validate() {
+  if (data_.validation_size() == 0) return;
+  engine_->synchronize();
+  const ValidationOptions options{.rows = options_.micro_batch, .batches = options_.eval_batches};
+  record_.validation.push_back({steps_done(), validation_loss(*model_, data_, options, comm_)});
+  progress_->validation(record_.validation.back());
+}
+
+Json Trainer::receipt() {
+  engine_->synchronize();
+  const auto steps = static_cast<double>(std::max<size_t>(1, seconds_.size()));
+  Json receipt = make_receipt(identity_, record_);
+  const Json memory = memory_of(comm_.device()), traffic = traffic_of(comm_.traffic().table());
+  receipt["params_sha256"] = hash_parameters(model_->units());
+  receipt["memory"] = gather_json(comm_, "receipt.memory", memory);
+  receipt["traffic"] = gather_json(comm_, "receipt.traffic", traffic);
+  receipt["comm_ms"] = 1e3 * busy_seconds_ / steps;
+  receipt["exposed_comm_ms"] = 1e3 * exposed_seconds_ / steps;
+  return receipt;
+}
+
+}  // namespace sg::models

@@ -1,0 +1,59 @@
+// The training loop that every program and every engine runs in, once per rank.
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dist/checkpoint.h"
+#include "dist/engine.h"
+#include "models/data.h"
+#include "models/family.h"
+#include "models/progress.h"
+#include "models/receipt.h"
+#include "models/saved_run.h"
+
+namespace sg::models {
+
+// Opens what the options name and fills in the sizes that the data decides.
+Dataset open_data(const Family& family, TrainOptions& options);
+
+class Trainer {
+ public:
+  // Agrees with the other ranks on all that decides bits, builds the model and its engine, and takes up the checkpoint
+  // that the options ask for. Errors: usage, bad_input (data, checkpoint), peer (ranks that differ).
+  Trainer(const Family& family, const TrainOptions& options, Dataset data, dist::Comm& comm);
+
+  // Trains to the last step; false: a signal asked to stop before, and what there is has been saved.
+  bool run();
+  Json receipt();  // collective, the same on every rank
+
+  LanguageModel& model() { return *model_; }
+  double median_step_seconds() const { return 1e-3 * record_.median_step_ms; }
+
+ private:
+  void settle_batch();
+  void identify();
+  void adopt(const dist::CheckpointReader& checkpoint);
+  void restore(const dist::CheckpointReader& checkpoint);
+  void introduce();
+  dist::StepResult step(Batches& batches);
+  void report(const dist::StepResult& result, double lr, double seconds);
+  void validate();
+  void save();
+  bool due(int64_t every) const { return every > 0 && steps_done() % every == 0; }
+  int64_t steps_done() const { return static_cast<int64_t>(record_.losses.size()); }
+
+  const Family& family_;
+  TrainOptions options_;
+  const Dataset data_;
+  dist::Comm& comm_;
+  RunIdentity identity_;
+  RunRecord record_;
+  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<dist::Engine> engine_;
+  std::unique_ptr<Progress> progress_;
+  std::vector<double> seconds_;                    // by step of this process
+  double busy_seconds_ = 0, exposed_seconds_ = 0;  // of communication in those steps
+};
+
+}  // namespace sg::models

@@ -1,0 +1,95 @@
+// What a run is and what it keeps: numerics, checkpoints.
+#include "core/device.h"
+#include "models/trainer.h"
+#include "models/version.h"
+
+namespace sg::models {
+namespace {
+
+std::string optimizer_text(const optim::OptimizerOptions& o) {
+  if (o.type == "sgd")
+    return fmt::format("sgd momentum {} nesterov {} decay {}", o.momentum, o.nesterov, o.weight_decay);
+  return fmt::format("{} beta {} {} eps {} decay {}", o.type, o.beta1, o.beta2, o.eps, o.weight_decay);
+}
+
+std::string schedule_text(const optim::Schedule& s) {
+  return fmt::format("{} lr {} to {} warmup {}", optim::name_of(s.kind), s.lr, s.min_lr, s.warmup);
+}
+
+}  // namespace
+
+void Trainer::identify() {
+  const SizeOptions& size = options_.size;
+  const dist::Options& engine = options_.engine;
+  identity_.model = family_.name + " " + size.size;
+  identity_.engine = dist::name_of(engine.engine);
+  identity_.sizes = {{"layers", *size.layers},
+                     {"heads", *size.heads},
+                     {"width", *size.width},
+                     {"context", *size.context},
+                     {"vocab", *size.vocab}};
+  identity_.world = comm_.size();
+  identity_.seed = options_.seed;
+  identity_.steps = options_.steps;
+  identity_.tokens_per_step = options_.global_batch * *size.context;
+  auto& numerics = identity_.numerics;
+  for (const auto& [name, value] : identity_.sizes) numerics[name] = std::to_string(value);
+  numerics["model"] = identity_.model;
+  numerics["dropout"] = fmt::format("{}", size.dropout);
+  numerics["tied"] = size.tied ? "on" : "off";
+  numerics["data"] = data_.fingerprint();
+  numerics["validation"] = fmt::format("{}", options_.data.val_fraction);
+  numerics["seed"] = std::to_string(options_.seed);
+  numerics["world"] = std::to_string(comm_.size());
+  numerics["micro_batch"] = std::to_string(options_.micro_batch);
+  numerics["micro_steps"] = std::to_string(engine.micro_steps);
+  numerics["accumulation"] = dist::name_of(engine.accumulation);
+  numerics["precision"] = name_of(engine.precision);
+  numerics["reduction"] = dist::name_of(engine.reduction);
+  numerics["optimizer"] = optimizer_text(engine.optimizer);
+  numerics["schedule"] = schedule_text(options_.schedule);
+  numerics["clip"] = fmt::format("{}", engine.clip);
+  numerics["isa"] = kernel_table(comm_.device()).name;
+  numerics["library"] = products_library();
+}
+
+// Before the engine is made: what the run began with that the command line leaves open, and refusal of what differs.
+void Trainer::adopt(const dist::CheckpointReader& checkpoint) {
+  const Numerics saved = parse_numerics(checkpoint.numerics(), checkpoint.path());
+  const auto order = saved.find("accumulation");
+  if (options_.engine.accumulation == dist::Accumulation::automatic && order != saved.end()) {
+    options_.engine.accumulation = dist::parse_accumulation(order->second);
+    identity_.numerics["accumulation"] = order->second;
+  }
+  check_numerics(saved, identity_.numerics, options_.accept_change, checkpoint.path());
+}
+
+void Trainer::restore(const dist::CheckpointReader& checkpoint) {
+  const SavedRun saved = SavedRun::parse(checkpoint.state(), checkpoint.path());
+  const std::vector<dist::StateEntry> entries = engine_->state();
+  checkpoint.read(entries);
+  engine_->restore(saved.engine);
+  record_ = saved.record;
+  check(ErrorKind::bad_input, steps_done() <= options_.steps, "resume: {} has done {} steps, --steps asks for {}",
+        checkpoint.path(), steps_done(), options_.steps);
+}
+
+void Trainer::save() {
+  if (options_.out.empty()) return;
+  engine_->synchronize();
+  const SavedRun run{.family = family_.name,
+                     .size = options_.size,
+                     .tokenizer = data_.tokenizer().to_json(),
+                     .seed = options_.seed,
+                     .steps = options_.steps,
+                     .engine = engine_->scalars(),
+                     .record = record_};
+  const dist::Checkpoint checkpoint{.tag = fmt::format("step-{:06}", steps_done()),
+                                    .step = static_cast<uint64_t>(steps_done()),
+                                    .numerics = Json(identity_.numerics).dump(),
+                                    .state = run.text(),
+                                    .entries = engine_->state()};
+  dist::save_checkpoint(options_.out, checkpoint, dist::ranks_of(comm_));
+}
+
+}  // namespace sg::models
