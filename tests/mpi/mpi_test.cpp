@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -35,8 +36,16 @@ class Mpi : public testing::Test {
 
   // A job of `ranks` processes. It must end by itself; what it leaves behind is a failure.
   Result mpirun(int ranks, const std::string& arguments) {
-    const std::string command =
-        fmt::format("timeout 60 {} -n {} {} {} 2>&1 </dev/null", SG_MPIEXEC, ranks, SG_MPI_RANKS, arguments);
+    return job(fmt::format("{} -n {} {} {}", SG_MPIEXEC, ranks, SG_MPI_RANKS, arguments));
+  }
+
+  // Two ranks on hosts of their own: network namespaces joined by a link with delay.
+  Result on_two_hosts(const std::string& arguments) {
+    return job(fmt::format("{}/tests/mpi/two_hosts.sh {} {}", SG_SOURCE_DIR, SG_MPI_RANKS, arguments));
+  }
+
+  Result job(const std::string& program) {
+    const std::string command = fmt::format("timeout 60 {} 2>&1 </dev/null", program);
     Result result{0, {}};
     FILE* pipe = popen(command.c_str(), "r");
     if (!pipe) return {-1, "popen failed"};
@@ -86,26 +95,52 @@ class Mpi : public testing::Test {
   std::set<std::string> shared_memory_;
 };
 
+// What the ranks program prints for `digests`, computed by thread ranks.
+std::string digests_of_threads(int ranks) {
+  std::vector<std::string> lines(static_cast<size_t>(ranks) * 3);
+  run_threads(ranks, [&](Comm& comm) {
+    const auto add = [&](size_t part, const std::vector<std::string>& results) {
+      for (const std::string& line : results) {
+        lines[part * static_cast<size_t>(ranks) + static_cast<size_t>(comm.rank())] +=
+            fmt::format("{}: {}\n", comm.rank(), line);
+      }
+    };
+    add(0, cases::reductions(comm, Algorithm::ordered));
+    add(1, cases::reductions(comm, Algorithm::ring));
+    add(2, cases::moves(comm));
+  });
+  std::string all;
+  for (const std::string& line : lines) all += line;
+  return all;
+}
+
 TEST_F(Mpi, GivesTheBitsOfThreads) {
   for (const int ranks : {2, 3}) {
-    std::vector<std::string> lines(static_cast<size_t>(ranks) * 3);
-    run_threads(ranks, [&](Comm& comm) {
-      const auto add = [&](size_t part, const std::vector<std::string>& results) {
-        for (const std::string& line : results) {
-          lines[part * static_cast<size_t>(ranks) + static_cast<size_t>(comm.rank())] +=
-              fmt::format("{}: {}\n", comm.rank(), line);
-        }
-      };
-      add(0, cases::reductions(comm, Algorithm::ordered));
-      add(1, cases::reductions(comm, Algorithm::ring));
-      add(2, cases::moves(comm));
-    });
-    std::string expected;
-    for (const std::string& line : lines) expected += line;
     const Result result = mpirun(ranks, "digests");
     EXPECT_EQ(result.status, 0);
-    EXPECT_EQ(result.output, expected);
+    EXPECT_EQ(result.output, digests_of_threads(ranks));
   }
+}
+
+TEST_F(Mpi, TwoHostsGiveTheSameBits) {
+  const Result result = on_two_hosts("digests");
+  if (result.status == 77) GTEST_SKIP() << result.output;
+  EXPECT_EQ(result.status, 0);
+  std::istringstream lines(result.output);
+  std::string digests;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("0: ", 0) == 0 || line.rfind("1: ", 0) == 0) digests += line + "\n";
+    else std::puts(line.c_str());  // what the script or the launcher says
+  }
+  EXPECT_EQ(digests, digests_of_threads(2));
+}
+
+TEST_F(Mpi, ARankThatStopsOnAnotherHostIsNamed) {
+  const Result result = on_two_hosts("stopped");
+  if (result.status == 77) GTEST_SKIP() << result.output;
+  EXPECT_NE(result.status, 0);
+  EXPECT_TRUE(result.says("call #2: no answer from rank 1 within 2 s")) << result.output;
+  EXPECT_TRUE(result.says("rank 1: on another host")) << result.output;
 }
 
 TEST_F(Mpi, NativeSumsAreMpisOwn) {
@@ -143,6 +178,12 @@ TEST_F(Mpi, AStoppedRankIsWarnedOfThenNamedWithEveryRanksLastCalls) {
     EXPECT_TRUE(result.says("rank 1: #1 all_reduce \"second\" of 8 f32, done in")) << result.output;
     EXPECT_TRUE(result.says("rank 2: #2 all_reduce \"third\"")) << result.output;
   }
+}
+
+TEST_F(Mpi, ARankThatEndsEarlyIsNamed) {
+  const Result result = failed(3, "leaves");
+  EXPECT_TRUE(result.says("rank 0: barrier \"end\" on rank 0, call #1: no answer from rank 1 within 2 s"))
+      << result.output;
 }
 
 TEST_F(Mpi, DifferentCallsAreNamed) {

@@ -82,6 +82,11 @@ int run(int argc, char** argv) {
       {"killed", [](Comm& comm) { with_fault(comm, [](const Tensor&) { raise(SIGKILL); }); }},
       {"stopped", [](Comm& comm) { with_fault(comm, [](const Tensor&) { raise(SIGSTOP); }); }},
       {"slow", [](Comm& comm) { with_fault(comm, [](const Tensor&) { sleep(60); }); }},
+      {"leaves",
+       [](Comm& comm) {
+         comm.barrier({"start"}).wait();
+         if (comm.rank() != 1) comm.barrier({"end"}).wait();
+       }},
       {"differs",
        [](Comm& comm) { with_fault(comm, [&](const Tensor& x) { comm.broadcast({"third"}, x, 0).wait(); }); }},
       {"skips", [](Comm& comm) { with_fault(comm, [&](const Tensor& x) { comm.all_reduce({"fourth"}, x).wait(); }); }},
