@@ -109,7 +109,7 @@ TEST(Faults, AMissingRankIsNamedAtTheDeadline) {
 
 TEST(Faults, TheFlightRecordShowsEveryRanksLastCalls) {
   run_threads(2, [](Comm& comm) {
-    for (int i = 0; i < 40; ++i) comm.all_reduce({"h." + std::to_string(i)}, zeros({4})).wait();
+    for (int i = 0; i < 40; ++i) comm.all_reduce({fmt::format("h.{}", i)}, zeros({4})).wait();
     comm.barrier({"end"}).wait();
     const std::string record = comm.flight_record();
     EXPECT_NE(record.find("rank 0: #39 all_reduce \"h.39\" of 4 f32, done in"), std::string::npos) << record;
