@@ -19,6 +19,17 @@ std::string examples(const std::string& program) {
          line("bench --size 124m --micro-batch 4 --context 64 --receipt bench.json");
 }
 
+// The parser would only say that a command is missing.
+void check_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::string known;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (command->get_name() == argv[1]) return;
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  fail(ErrorKind::usage, "there is no command \"{}\"; there are {}", argv[1], known);
+}
+
 // Starts the ranks of a group and runs `body` on each.
 int launch(GroupOptions group, const std::function<void(dist::Comm&)>& body) {
   group.comm.device.capacity = group.device_memory;
@@ -53,6 +64,7 @@ int run(int argc, char** argv, const Family& family) {
     add_generate_options(*generate_command, generate_options);
     add_bench_options(*bench_command, bench_options, family.sizes);
     add_compare_options(*compare_command, compare_options, family.sizes);
+    check_command(app, argc, argv);
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);

@@ -97,8 +97,8 @@ TEST_F(BadCheckpoint, Truncated) {
 }
 
 TEST_F(BadCheckpoint, OfAnotherModelOrRun) {
-  expect(resumed("--width 32"), 3, {"width 16", "width 32"});
-  expect(resumed("--seed 9"), 3, {"seed 1", "seed 9"});
+  expect(resumed("--width 32"), 3, {"width 16", "32"});
+  expect(resumed("--seed 9"), 3, {"seed 1", "9"});
   expect(resumed("--lr 0.5"), 3, {"schedule", "0.5"});
   write(folder / "text", small_text() + "more");
   expect(resumed(), 3, {"data"});

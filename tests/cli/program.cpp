@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -17,13 +18,26 @@
 namespace sg::cli {
 namespace {
 
+// The words of a command; an option that comes twice is where it first was, with its last value.
+std::vector<std::string> words_of(const std::string& arguments) {
+  std::vector<std::string> words;
+  std::istringstream stream(arguments);
+  for (std::string word; stream >> word;) {
+    const auto before = std::find(words.begin(), words.end(), word);
+    if (word.rfind("--", 0) != 0 || before == words.end()) {
+      words.push_back(word);
+    } else if (stream >> word) {
+      *(before + 1) = word;
+    }
+  }
+  return words;
+}
+
 // Starts gpt2 with its output in files of `folder`.
 pid_t start(const std::string& arguments, const Folder& folder, uint64_t file_limit = 0) {
   const std::string program = SG_BINARY_DIR "/bin/gpt2", out = folder / "stdout", err = folder / "stderr";
-  std::vector<std::string> words = {program};
-  std::istringstream stream(arguments);
-  for (std::string word; stream >> word;) words.push_back(word);
-  std::vector<char*> argv;
+  std::vector<std::string> words = words_of(arguments);
+  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const pid_t child = fork();
