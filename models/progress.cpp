@@ -1,5 +1,6 @@
 #include "models/progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,13 +14,19 @@
 namespace sg::models {
 namespace {
 
-constexpr int64_t plain_lines = 50;  // about so many in a whole run
+constexpr int64_t plain_lines = 20;  // about so many in a whole run
 
 std::string duration(double seconds) {
   const auto s = static_cast<int64_t>(seconds + 0.5);
   if (s < 60) return fmt::format("{} s", s);
   if (s < 3600) return fmt::format("{}:{:02} min", s / 60, s % 60);
   return fmt::format("{}:{:02} h", s / 3600, s / 60 % 60);
+}
+
+// A line that wrapped could not be renewed.
+size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 79;
 }
 
 // Keeps the lines of earlier steps; one that was cut short goes too.
@@ -80,7 +87,7 @@ void Progress::step(const StepReport& r) {
 
   const bool last = r.step + 1 == steps_;
   if (terminal_) {
-    std::fprintf(stdout, "\r%s\033[K", line_of(r).c_str());
+    std::fprintf(stdout, "\r%s\033[K", line_of(r).substr(0, terminal_width()).c_str());
     std::fflush(stdout);
     open_line_ = true;
   } else if (r.step == 0 || last || (r.step + 1) % every_ == 0 || !r.skipped.empty()) {

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "core/device.h"
+#include "core/trace.h"
 #include "models/peak.h"
 #include "models/signals.h"
 #include "models/validation.h"
@@ -37,6 +38,8 @@ Dataset open_data(const Family& family, TrainOptions& options) {
 
 Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data, dist::Comm& comm)
     : family_(family), options_(options), data_(std::move(data)), comm_(comm) {
+  trace::set_rank(comm_.rank());
+  if (traces()) trace::start(options_.trace);
   settle_batch();
   identify();
   std::optional<dist::CheckpointReader> checkpoint;
@@ -74,6 +77,12 @@ void Trainer::introduce() {
 }
 
 bool Trainer::run() {
+  const bool finished = train();
+  if (traces()) trace::stop();
+  return finished;
+}
+
+bool Trainer::train() {
   Batches batches = data_.batches({.size = options_.micro_batch,
                                    .context = *options_.size.context,
                                    .steps = static_cast<uint64_t>(options_.steps),

@@ -36,6 +36,8 @@ class Trainer {
   void adopt(const dist::CheckpointReader& checkpoint);
   void restore(const dist::CheckpointReader& checkpoint);
   void introduce();
+  bool train();
+  bool traces() const { return !options_.trace.empty() && comm_.rank() == 0; }  // one rank writes the file of all
   dist::StepResult step(Batches& batches);
   void report(const dist::StepResult& result, double lr, double seconds);
   void validate();

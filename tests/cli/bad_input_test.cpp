@@ -62,6 +62,10 @@ TEST_F(BadInput, ADeviceTooSmallNamesWhatWasAskedHeldAndTheCapacity) {
   expect(train("--device-memory 64KiB"), 6, {"asked", "parameters", "64.00 KiB"});
 }
 
+TEST_F(BadInput, ALossThatIsntFiniteNamesItsStep) {
+  expect(train("--lr 1e30 --min-lr 1e30 --schedule constant --warmup 0 --steps 50"), 5, {"step"});
+}
+
 TEST_F(BadInput, ResumeWithoutACheckpoint) {
   expect(train("--out " + (folder / "nothing") + " --resume"), 3, {"nothing"});
   expect(train("--resume"), 2, {"--resume", "--out"});
