@@ -21,6 +21,7 @@ packages=(
   libssl-dev                        # SHA-256
   libcli11-dev                      # command lines
   libgtest-dev                      # tests
+  iproute2                          # hosts of their own for the MPI tests: network namespaces
 )
 
 # Prints the packages among its arguments that aren't installed.
@@ -43,7 +44,7 @@ fi
 # Any MPI will do: OpenMPI joins the list unless MPICH is here.
 [[ -z $(missing libmpich-dev) ]] || packages+=(libopenmpi-dev openmpi-bin)
 
-wanted=$(missing "${packages[@]}" | tr '\n' ' ')
+wanted=$(missing "${packages[@]}" | paste -sd ' ')
 [[ -n $wanted ]] || exit 0
 
 as_root=()
