@@ -274,7 +274,8 @@ std::vector<StepReport> BucketEngine::exchange(const std::vector<Tensor>& gradie
     }
   }
   StepReport mine{flag_, nonfinite_, losses_, {}};
-  const bool whole = norm_->ranks() == 1;  // every rank holds everything: no need to send it
+  if (comm_.device().type == DeviceType::meta) return {mine};  // a dry run has no values
+  const bool whole = norm_->ranks() == 1;                      // every rank holds everything: no need to send it
   std::vector<double> roots = norm_->roots(whole ? 0 : comm_.rank(), runs);
   if (!whole) mine.roots = std::move(roots);
   std::vector<StepReport> reports;
@@ -291,7 +292,9 @@ StepResult BucketEngine::judge(const std::vector<StepReport>& reports) {
   result.complete = true;
   result.loss = mean_loss(reports);
   result.loss_scale = scale_;
-  const std::vector<double> sums = norm_->parameter_sums(roots_of(reports, norm_->ranks()));
+  const bool dry = comm_.device().type == DeviceType::meta;
+  const std::vector<double> sums =
+      dry ? std::vector<double>() : norm_->parameter_sums(roots_of(reports, norm_->ranks()));
   result.norm = optim::global_norm(sums, scale_);
   for (const StepReport& report : reports) result.flagged |= report.flag;
   const std::string cause = nonfinite_cause(reports, sums);

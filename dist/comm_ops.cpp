@@ -60,8 +60,8 @@ Pieces pieces(const Tensor& x, const Shards& shards) {
   auto* data = static_cast<char*>(x.view().data);
   const uint64_t size = size_of(x.dtype());
   for (int p = 0; p < shards.ranks(); ++p) {
-    result.push_back(
-        {data + static_cast<uint64_t>(shards.offset(p)) * size, static_cast<uint64_t>(shards.count(p)) * size});
+    auto* begin = data ? data + static_cast<uint64_t>(shards.offset(p)) * size : nullptr;  // null on meta
+    result.push_back({begin, static_cast<uint64_t>(shards.count(p)) * size});
   }
   return result;
 }

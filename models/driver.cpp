@@ -16,7 +16,8 @@ std::string examples(const std::string& program) {
          line("train --data book.txt --tokenizer chars --steps 2000 --out run --resume") +
          line("eval --from run --data book.txt") + line("generate --from run --prompt \"Once\" --tokens 200") +
          line("compare --ranks 2 --steps 20") +
-         line("bench --size 124m --micro-batch 4 --context 64 --receipt bench.json");
+         line("bench --size 124m --micro-batch 4 --context 64 --receipt bench.json") +
+         line("plan --params 7.5b --world 64 --precision fp16");
 }
 
 // The parser would only say that a command is missing.
@@ -49,13 +50,16 @@ int run(int argc, char** argv, const Family& family) {
   GenerateOptions generate_options;
   BenchOptions bench_options;
   CompareOptions compare_options;
+  PlanOptions plan_options;
   CLI::App* train_command = app.add_subcommand("train", "train on a text or token file");
   CLI::App* eval_command = app.add_subcommand("eval", "the validation loss of a trained model");
   CLI::App* generate_command = app.add_subcommand("generate", "write text with a trained model");
   CLI::App* bench_command = app.add_subcommand("bench", "measure speed and memory on random tokens");
   CLI::App* compare_command =
       app.add_subcommand("compare", "run the engines on the same data and show them side by side");
-  for (CLI::App* command : {train_command, eval_command, generate_command, bench_command, compare_command})
+  CLI::App* plan_command = app.add_subcommand("plan", "memory, traffic and time at any scale, without running it");
+  for (CLI::App* command :
+       {train_command, eval_command, generate_command, bench_command, compare_command, plan_command})
     command->footer(examples(family.name));
 
   try {
@@ -64,8 +68,13 @@ int run(int argc, char** argv, const Family& family) {
     add_generate_options(*generate_command, generate_options);
     add_bench_options(*bench_command, bench_options, family.sizes);
     add_compare_options(*compare_command, compare_options, family.sizes);
+    add_plan_options(*plan_command, plan_options, family.sizes);
     check_command(app, argc, argv);
     app.parse(argc, argv);
+    if (*plan_command) {  // needs no group
+      plan(family, plan_options);
+      return 0;
+    }
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {

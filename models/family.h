@@ -15,6 +15,8 @@ struct Family {
   // Fills in what the named size says wherever nothing was given; `tokenizer_vocab` where the size leaves the
   // vocabulary to the data. Usage error for an unknown size.
   std::function<void(SizeOptions& options, int64_t tokenizer_vocab)> resolve;
+  // The sizes of the model nearest to so many parameters.
+  std::function<SizeOptions(double parameters)> nearest;
   // On the current device, initialised from the seed; `options` as resolve left them.
   std::function<std::unique_ptr<LanguageModel>(const SizeOptions& options, uint64_t seed)> build;
 };
@@ -28,5 +30,6 @@ void evaluate(const Family& family, const EvalOptions& options, dist::Comm& comm
 void generate(const Family& family, const GenerateOptions& options, dist::Comm& comm);
 void compare(const Family& family, const CompareOptions& options, dist::Comm& comm);
 void bench(const Family& family, const BenchOptions& options, dist::Comm& comm);
+void plan(const Family& family, const PlanOptions& options);  // needs no group
 
 }  // namespace sg::models

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <sstream>
 
 namespace sg::models {
 namespace {
@@ -143,6 +144,34 @@ void add_run(CLI::App& app, TrainOptions& o) {
   app.add_option("--receipt", o.receipt, "file for the receipt (JSON)");
 }
 
+DType parse_precision(const std::string& text) {
+  if (text == "f32") return DType::f32;
+  if (text == "bf16") return DType::bf16;
+  if (text == "fp16") return DType::f16;
+  fail(ErrorKind::usage, "--precision: \"{}\" is none of f32, bf16, fp16", text);
+}
+
+// "7.5b", "124m", "1e9": a count of parameters.
+double parse_count(const std::string& text) {
+  size_t used = 0;
+  double number = 0;
+  try {
+    number = std::stod(text, &used);
+  } catch (const std::exception&) { used = 0; }
+  const std::string unit = text.substr(used);
+  const double scale = unit.empty() ? 1 : unit == "m" ? 1e6 : unit == "b" ? 1e9 : unit == "t" ? 1e12 : -1;
+  check(used > 0 && number * scale >= 1e5 && number * scale <= 1e14,
+        "--params: \"{}\" isn't a count such as 7.5b or 350m", text);
+  return number * scale;
+}
+
+std::vector<dist::EngineKind> parse_engines(const std::string& text) {
+  std::vector<dist::EngineKind> engines;
+  std::istringstream words(text == "all" ? "dp,ddp,zero1,zero2,zero3" : text);
+  for (std::string word; std::getline(words, word, ',');) engines.push_back(dist::parse_engine(word));
+  return engines;
+}
+
 }  // namespace
 
 uint64_t parse_bytes(const std::string& option, const std::string& text) {
@@ -211,6 +240,27 @@ void add_compare_options(CLI::App& app, CompareOptions& o, const std::string& si
   app.add_option("--engines", o.engines, "which ones, by commas; all unless given")->delimiter(',');
   add_communicating(app, train.engine);
   add_group(app, train.group);
+}
+
+void add_plan_options(CLI::App& app, PlanOptions& o, const std::string& sizes) {
+  add_training_size(app, o.size, sizes);
+  add_parsed(app, "--params", o.parameters, parse_count, "the model nearest to so many parameters, such as 7.5b", "");
+  app.add_option("--world", o.world, "ranks")->capture_default_str()->check(CLI::Range(1, 1 << 16));
+  o.engines = parse_engines("all");
+  app.add_option_function<std::string>(
+      "--engine", [&o](const std::string& text) { o.engines = parse_engines(text); },
+      "all, or some of dp,ddp,zero1,zero2,zero3");
+  add_parsed(app, "--precision", o.engine.precision, parse_precision, "f32, bf16 or fp16", "f32");
+  add_parsed(app, "--accumulation", o.engine.accumulation, dist::parse_accumulation, "auto, local_first, ranks_first",
+             "auto");
+  add_parsed(app, "--partition", o.engine.partition, dist::parse_partition, "bucket or contiguous",
+             dist::name_of(o.engine.partition));
+  app.add_option("--micro-steps", o.engine.micro_steps, "per optimizer step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  add_count(app, "--micro-batch", o.micro_batch, "sequences in one forward pass of a rank");
+  app.add_option("--device", o.hardware, "for the time: a100, h100, h200, or this")->capture_default_str();
+  app.add_flag("--json", o.json, "print JSON");
 }
 
 }  // namespace sg::models

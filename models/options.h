@@ -80,12 +80,25 @@ struct CompareOptions {
   std::vector<std::string> engines;  // empty: all that the group can run
 };
 
+struct PlanOptions {
+  SizeOptions size;
+  double parameters = 0;  // above 0: the family's model nearest to so many, instead of a named size
+  int world = 1;
+  std::vector<dist::EngineKind> engines;
+  dist::Options engine{.engine = dist::EngineKind::ddp};
+  int64_t micro_batch = 1;
+  uint64_t device_memory = Pool::unlimited;
+  std::string hardware = "h100";
+  bool json = false;
+};
+
 // Each names the program's sizes in its help. The structs must outlive parsing.
 void add_train_options(CLI::App& app, TrainOptions& options, const std::string& sizes);
 void add_eval_options(CLI::App& app, EvalOptions& options);
 void add_generate_options(CLI::App& app, GenerateOptions& options);
 void add_bench_options(CLI::App& app, BenchOptions& options, const std::string& sizes);
 void add_compare_options(CLI::App& app, CompareOptions& options, const std::string& sizes);
+void add_plan_options(CLI::App& app, PlanOptions& options, const std::string& sizes);
 
 // "512MiB", "2GiB", "1.5GB", "1048576": bytes; anything else is a usage error that names the option.
 uint64_t parse_bytes(const std::string& option, const std::string& text);
