@@ -217,6 +217,14 @@ void BucketEngine::leave(int b) {
   if (!options_.overlap) limit_in_flight(0);
 }
 
+void BucketEngine::drop_gradients(int b) {
+  const Bucket& bucket = space_.buckets()[static_cast<size_t>(b)];
+  for (int i = bucket.first; i < bucket.last; ++i) {
+    Variable p = space_.parameters()[static_cast<size_t>(i)].parameter;
+    p.zero_grad();
+  }
+}
+
 void BucketEngine::limit_in_flight(size_t buckets) {
   for (; pending_.size() > buckets; pending_.pop_front()) settle(pending_.front());
 }

@@ -75,6 +75,8 @@ class BucketEngine : public Engine {
   virtual void end_micro_step() {}
   virtual void publish() {}  // after an update: parameters go where they are needed
 
+  // The bucket's parameters forget their gradients, views of it that would keep its memory.
+  void drop_gradients(int bucket);
   // Waits until at most so many buckets are under way.
   void limit_in_flight(size_t buckets);
   float mean_scale() const { return 1.0f / static_cast<float>(comm_.size()); }

@@ -28,7 +28,10 @@ class Zero2 final : public FlatEngine {
     if (!buckets_.is_open(bucket)) limit_in_flight(1);
     return buckets_.open(bucket);
   }
-  void close(int bucket) override { buckets_.close(bucket); }
+  void close(int bucket) override {
+    drop_gradients(bucket);
+    buckets_.close(bucket);
+  }
 
   Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) override {
     return comm_.reduce_scatter(call, gradient, message.shards, mean,

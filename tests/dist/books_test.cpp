@@ -180,6 +180,21 @@ TEST(Books, ModelStatesEqualTheTable) {
   }
 }
 
+// One bucket fills and one is in flight, besides the tied gradient, which waits for its last contribution.
+TEST(Books, BucketsOfShardedGradientsAreFreedOnceReduced) {
+  for (EngineKind engine : {EngineKind::zero2, EngineKind::zero3}) {
+    for (bool overlap : {true, false}) {
+      Training r = training_of({engine, 2, 1, Accumulation::local_first, DType::f32});
+      r.options.overlap = overlap;
+      r.options.bucket_bytes = 3000;
+      const Outcome outcome = train(r);
+      const uint64_t largest = 3000 + 1500 * 4, table = table_size * 4;  // a bucket closes once it has reached its size
+      EXPECT_LE(outcome.memory[0].peak(Category::buckets), table + 2 * largest);
+      EXPECT_LT(outcome.memory[0].peak(Category::buckets), sizes_of(r).phi * 4);
+    }
+  }
+}
+
 TEST(Books, ShardsAreWithinAChunkOfAnEqualShare) {
   for (int ranks : {2, 3, 4}) {
     const Sizes sizes = sizes_of(training_of({EngineKind::zero1, ranks, 1, Accumulation::local_first, DType::f32}));
