@@ -17,7 +17,7 @@ namespace sg::dist::testing {
 // sizes.
 class TinyModel {
  public:
-  explicit TinyModel(bool tied)
+  explicit TinyModel(bool tied, bool with_unused = true)
       : table_(parameter("table", {131, 24})),
         gain_(parameter("block.gain", {24})),
         up_(parameter("block.up", {48, 24})),
@@ -25,7 +25,8 @@ class TinyModel {
         unused_(parameter("block.unused", {1500})),
         down_(parameter("block.down", {24, 48})),
         classifier_(tied ? table_ : parameter("head.weight", {131, 24})) {
-    units_ = {{"embed", {table_}}, {"block", {gain_, up_, up_bias_, unused_, down_}}, {"head", {classifier_}}};
+    units_ = {{"embed", {table_}}, {"block", {gain_, up_, up_bias_, down_}}, {"head", {classifier_}}};
+    if (with_unused) units_[1].parameters.insert(units_[1].parameters.end() - 1, unused_);
   }
 
   std::vector<Unit> units() const { return units_; }
@@ -73,6 +74,7 @@ struct Training {
   int ranks = 1;
   int steps = 3;
   bool tied = true;
+  bool with_unused = true;
   int64_t rows = 24;  // of a micro-batch
 };
 
@@ -98,7 +100,7 @@ Outcome train(const Training& r, Visit&& visit) {
   comm_options.timeout = 60;
   comm_options.device.threads = 1;
   run_threads(comm_options, [&](Comm& comm) {
-    const TinyModel model(r.tied);
+    const TinyModel model(r.tied, r.with_unused);
     auto engine = initialize(model.units(), r.options, comm);
     const int k = r.options.micro_steps;
     for (int step = 0; step < r.steps; ++step) {
