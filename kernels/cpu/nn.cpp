@@ -48,7 +48,7 @@ void norm(const View& x, const View& residual, const View& gain, const View& bia
   });
 }
 
-// With x̂ = (x − mean)·rstd and e = dy·gain: dx = rstd·(e − mean(e) − x̂·mean(e·x̂)), without mean(e) where not centred;
+// With x̂ = (x − mean)·rstd and e = dy·gain: dx = rstd·(e − mean(e) − x̂·mean(e·x̂)), without mean(e) if not centred;
 // d_gain = Σ dy·x̂ and d_bias = Σ dy over rows.
 template <class T, bool centred>
 void norm_backward(const View& dy, const View& d_sum, const View& x, const View& gain, const View& mean,
