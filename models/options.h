@@ -19,7 +19,7 @@ namespace sg::models {
 
 // A family's size by name, each number settable.
 struct SizeOptions {
-  std::string size;
+  std::string size = "nano";
   std::optional<int64_t> layers, heads, width, context, vocab;
   float dropout = 0;
   bool tied = true;

@@ -169,6 +169,12 @@ TEST_F(Train, BenchMeasuresEfficiency) {
   EXPECT_GT(receipt.at("tokens_per_second"), 0.0);
 }
 
+TEST_F(Train, WithoutDataItReadsTheProjectsSources) {
+  const Outcome outcome = gpt2("train --steps 2 --eval-batches 1 --receipt " + (folder / "a"));
+  EXPECT_EQ(outcome.code, 0) << outcome.both();
+  EXPECT_EQ(read_json(folder / "a")["sizes"]["vocab"], 256);
+}
+
 TEST_F(Train, CompareShowsEveryEngineWithEqualBits) {
   const Outcome outcome = gpt2(
       "compare --size nano --layers 1 --width 16 --heads 2 --context 16 --micro-batch 2 --steps 3"
