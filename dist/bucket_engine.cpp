@@ -149,7 +149,6 @@ Tensor BucketEngine::gradient_of(int position) {
 }
 
 // ---- a micro-step
-// --------------------------------------------------------------------------------------------------------
 
 double BucketEngine::seed() const { return scale_ / options_.micro_steps; }
 
@@ -246,7 +245,6 @@ void BucketEngine::settle(const Pending& pending) {
 }
 
 // ---- the end of a step
-// ---------------------------------------------------------------------------------------------------
 
 StepResult BucketEngine::step() {
   check(phase_ == Progress::backward_done, "step: call forward and backward first");
@@ -339,7 +337,6 @@ std::string BucketEngine::nonfinite_cause(const std::vector<StepReport>& reports
 }
 
 // ---- state
-// ---------------------------------------------------------------------------------------------------------------
 
 std::vector<StateEntry> BucketEngine::state() {
   synchronize();
