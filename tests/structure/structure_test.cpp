@@ -182,6 +182,16 @@ TEST(Structure, TopLevelIsFixed) {
     EXPECT_TRUE(name[0] == '.' || fixed.contains(name)) << name << ": the top level is the architecture; move it below";
 }
 
+// tools/planted.sh sees that they are caught; here only that the sources haven't moved away from under them.
+TEST(Structure, PlantedFaultsStillApply) {
+  if (!run("patch --version").first) GTEST_SKIP() << "no patch program";
+  for (const auto& entry : fs::directory_iterator(root / "tests/planted")) {
+    const std::string file = entry.path().string();
+    const auto [applies, report] = run("patch --dry-run -s -f -p1 -d '" + root.string() + "' < '" + file + "'");
+    EXPECT_TRUE(applies) << file << ": " << report;
+  }
+}
+
 TEST(Structure, ClangFormat14Agrees) {
   std::string program;
   for (const char* candidate : {"clang-format-14", "clang-format"})
