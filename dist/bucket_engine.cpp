@@ -8,6 +8,7 @@
 #include "autograd/ops.h"
 #include "core/error.h"
 #include "core/ops.h"
+#include "core/trace.h"
 #include "dist/shard_memory.h"
 
 namespace sg::dist {
@@ -153,6 +154,7 @@ Tensor BucketEngine::gradient_of(int position) {
 double BucketEngine::seed() const { return scale_ / options_.micro_steps; }
 
 Variable BucketEngine::forward(const std::function<Variable()>& loss) {
+  const trace::Span span("forward");
   scale_ = scaler_ ? scaler_->scale() : 1;
   begin_micro_step();
   ExpectedSeed scope(static_cast<float>(seed()));
@@ -165,6 +167,7 @@ Variable BucketEngine::forward(const std::function<Variable()>& loss) {
 
 void BucketEngine::backward(const Variable& loss) {
   check(phase_ == Progress::forward_done, "backward: call forward first, and step between two backward passes");
+  const trace::Span span("backward");
   const bool backed = loss.device().type != DeviceType::meta;
   losses_.push_back(backed ? loss.item() : 0.0f);
   sg::backward(loss, {.seed = full(loss.shape(), seed())});
@@ -208,7 +211,9 @@ void BucketEngine::leave(int b) {
     const auto part = std::find_if(owned_.begin(), owned_.end(),
                                    [&](const Owned& o) { return o.begin >= message.begin && o.end <= message.end; });
     const Tensor mean = part == owned_.end() ? empty({0}, space_.dtype()) : part->gradient;
-    const Call call{fmt::format("{}.gradient.{}.{}", name_of(options_.engine), b, m), Phase::step};
+    const Call call{fmt::format("{}.gradient.{}.{} from {}", name_of(options_.engine), b, m,
+                                space_.at(message.begin).parameter.name()),
+                    Phase::step};
     pending.works.push_back(
         reduce(call, message, gradient.slice(0, message.begin - bucket.begin, message.end - bucket.begin), mean));
   }
@@ -248,6 +253,7 @@ void BucketEngine::settle(const Pending& pending) {
 
 StepResult BucketEngine::step() {
   check(phase_ == Progress::backward_done, "step: call forward and backward first");
+  const trace::Span span("step");
   phase_ = Progress::idle;
   if (!last_micro_step()) {
     ++micro_step_;

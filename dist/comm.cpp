@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/trace.h"
 #include "dist/comm_transport.h"
 
 namespace sg::dist {
@@ -133,6 +134,7 @@ std::optional<NonFinite> run(Transport& transport, const CommJob& job, CommShare
 }  // namespace
 
 Work Comm::issue(const Call& call, CommJob job) {
+  const trace::Span issued("issue");
   CallRecord& record = job.record;
   record.set_name(call.name);
   record.phase = call.phase;

@@ -92,7 +92,7 @@ std::vector<RingStep> ring_steps(int rank, int ranks, bool all) {
   return steps;
 }
 
-void reduce_ring(Transport& transport, const ReduceJob& job, Watch& watch) {
+void reduce_ring(Transport& transport, const ReduceJob& job, Watch& watch, const RingObserver& observe) {
   const int n = transport.size(), rank = transport.rank();
   if (n == 1) {
     const void* const own = job.in;
@@ -117,6 +117,7 @@ void reduce_ring(Transport& transport, const ReduceJob& job, Watch& watch) {
       send[next] = {job.out_of(out), job.out_bytes(job.shards.count(out))};
       receive[previous] = {job.out_of(in), job.out_bytes(job.shards.count(in))};
       transport.exchange(send, receive, watch);
+      if (observe) observe(steps[s], receive[previous].data);
       continue;
     }
     send[next] = {s == 0 ? job.in_of(out) : partial, job.in_bytes(job.shards.count(out))};
@@ -126,6 +127,7 @@ void reduce_ring(Transport& transport, const ReduceJob& job, Watch& watch) {
     const void* const terms[] = {incoming, job.in_of(in)};
     void* const sum = last ? job.out_of(in) : incoming;
     sum_in_rank_order(last ? job : unscaled, terms, job.shards.count(in), {&sum, 1}, 0);
+    if (observe) observe(steps[s], sum);
     std::swap(incoming, partial);
   }
 }

@@ -1,6 +1,7 @@
 // The arithmetic of reductions on one rank, and the ring.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -27,8 +28,11 @@ struct RingStep {
 // with the sum of block r + 1; a reduce-scatter begins one block earlier, so that rank r ends with its own.
 std::vector<RingStep> ring_steps(int rank, int ranks, bool all);
 
+// Told after each step of this rank what it now has of the step's received block: a partial sum, or the whole one.
+using RingObserver = std::function<void(const RingStep& step, const void* block)>;
+
 // Partial sums travel in the input's dtype.
-void reduce_ring(Transport& transport, const ReduceJob& job, Watch& watch);
+void reduce_ring(Transport& transport, const ReduceJob& job, Watch& watch, const RingObserver& observe = {});
 
 // The bytes that the algorithm moves for this job on `rank`.
 Traffic traffic_of(const ReduceJob& job, Algorithm algorithm, int rank);

@@ -29,7 +29,9 @@ void FlatEngine::gather_parameters() {
     for (size_t m = 0; m < messages.size(); ++m) {
       const Message& message = messages[m];
       const Tensor whole = parameters_.slice(0, message.begin, message.end);
-      const Call call{fmt::format("{}.parameters.{}.{}", name_of(options_.engine), b, m), Phase::step};
+      const Call call{fmt::format("{}.parameters.{}.{} from {}", name_of(options_.engine), b, m,
+                                  space_.at(message.begin).parameter.name()),
+                      Phase::step};
       arriving_[b].push_back(comm_.all_gather(call, message.shards.of(whole, comm_.rank()), message.shards, whole));
       if (!options_.overlap) arriving_[b].back().wait();
     }

@@ -10,6 +10,7 @@ namespace {
 constexpr const char* engines[] = {"none", "dp", "ddp", "zero1", "zero2", "zero3"};
 constexpr const char* orders[] = {"auto", "local_first", "ranks_first"};
 constexpr const char* partitions[] = {"bucket", "contiguous"};
+constexpr const char* nonfinite[] = {"stop", "skip"};
 
 template <class Enum>
 Enum parse(const char* option, std::span<const char* const> names, const std::string& text) {
@@ -26,8 +27,10 @@ Enum parse(const char* option, std::span<const char* const> names, const std::st
 const char* name_of(EngineKind kind) { return engines[static_cast<int>(kind)]; }
 const char* name_of(Accumulation order) { return orders[static_cast<int>(order)]; }
 const char* name_of(PartitionKind kind) { return partitions[static_cast<int>(kind)]; }
+const char* name_of(OnNonFinite what) { return nonfinite[static_cast<int>(what)]; }
 EngineKind parse_engine(const std::string& text) { return parse<EngineKind>("engine", engines, text); }
 Accumulation parse_accumulation(const std::string& text) { return parse<Accumulation>("accumulation", orders, text); }
 PartitionKind parse_partition(const std::string& text) { return parse<PartitionKind>("partition", partitions, text); }
+OnNonFinite parse_on_nonfinite(const std::string& text) { return parse<OnNonFinite>("on-nonfinite", nonfinite, text); }
 
 }  // namespace sg::dist

@@ -18,10 +18,12 @@ enum class OnNonFinite : uint8_t { stop, skip };
 const char* name_of(EngineKind kind);
 const char* name_of(Accumulation order);
 const char* name_of(PartitionKind kind);
+const char* name_of(OnNonFinite what);
 // The reverse; usage errors that list the known names.
 EngineKind parse_engine(const std::string& text);
 Accumulation parse_accumulation(const std::string& text);
 PartitionKind parse_partition(const std::string& text);
+OnNonFinite parse_on_nonfinite(const std::string& text);
 
 struct Options {
   EngineKind engine = EngineKind::ddp;

@@ -110,7 +110,8 @@ class Zero3 final : public BucketEngine {
       for (size_t m = 0; m < messages.size(); ++m) {
         const Message& message = messages[m];
         const Tensor whole(unit.slot, message.begin - unit.begin, {message.size()}, {1}, options_.precision);
-        const Call call{fmt::format("zero3.parameters.{}.{}", b, m), training_ ? Phase::step : Phase::eval};
+        const Call call{fmt::format("zero3.parameters.{}.{} of {}", b, m, units_[u].name),
+                        training_ ? Phase::step : Phase::eval};
         unit.arriving.push_back(comm_.all_gather(call, shard(message.begin, message.end), message.shards, whole));
       }
     }

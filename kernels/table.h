@@ -188,8 +188,9 @@ struct KernelTable {
 // ("avx2", "avx512"); null if it is unknown or the processor lacks it.
 const KernelTable* cpu_kernels(const char* isa = nullptr);
 
-// What computes the CPU's products, "oneDNN 2.6.0" or "Eigen 3.4.0": a part of what bits depend on.
-const char* products_library();
+// What computes the CPU's products of a dtype, "oneDNN 2.6.0" or "Eigen 3.4.0": a part of what bits depend on, as is
+// whether 16-bit values are multiplied as such or after conversion to f32, which it says.
+const char* products_library(DType dtype = DType::f32);
 
 // Null in a build without the CUDA toolkit.
 const KernelTable* cuda_kernels();

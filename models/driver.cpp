@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "dist/explain_ring.h"
 #include "models/family.h"
 #include "models/signals.h"
 #include "models/version.h"
@@ -35,6 +36,16 @@ void check_command(const CLI::App& app, int argc, char** argv) {
 int launch(GroupOptions group, const std::function<void(dist::Comm&)>& body) {
   group.comm.device.capacity = group.device_memory;
   return dist::launch(group.comm, body);
+}
+
+int explain(int ranks) {
+  try {
+    std::fputs(dist::explain_ring(ranks > 0 ? ranks : 3).c_str(), stdout);
+    return 0;
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return e.exit_code();
+  }
 }
 
 }  // namespace
@@ -92,6 +103,7 @@ int run(int argc, char** argv, const Family& family) {
   if (*eval_command) return launch(eval_options.group, [&](dist::Comm& comm) { evaluate(family, eval_options, comm); });
   if (*generate_command)
     return launch(generate_options.group, [&](dist::Comm& comm) { generate(family, generate_options, comm); });
+  if (*compare_command && !compare_options.explain.empty()) return explain(compare_options.train.group.comm.ranks);
   if (*compare_command)
     return launch(compare_options.train.group, [&](dist::Comm& comm) { compare(family, compare_options, comm); });
   return launch(bench_options.group, [&](dist::Comm& comm) { bench(family, bench_options, comm); });

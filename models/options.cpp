@@ -1,6 +1,7 @@
 #include "models/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -21,6 +22,12 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, Value& value, Pa
 bool parse_switch(const std::string& option, const std::string& text) {
   check(text == "on" || text == "off", "{}: \"{}\" is neither on nor off", option, text);
   return text == "on";
+}
+
+bool parse_zero1_reduce(const std::string& text) {  // whether it is an all-reduce
+  check(text == "reduce_scatter" || text == "all_reduce",
+        "--zero1-reduce: \"{}\" is neither reduce_scatter nor all_reduce", text);
+  return text == "all_reduce";
 }
 
 void add_switch(CLI::App& app, const std::string& name, bool& value, const std::string& help) {
@@ -94,7 +101,14 @@ void add_group(CLI::App& app, GroupOptions& o) {
   add_number(app, "--link-latency", o.comm.link_latency, "seconds per message on that link", 0);
 }
 
+// What every engine takes.
 void add_communicating(CLI::App& app, dist::Options& o) {
+  add_parsed(app, "--precision", o.precision, parse_precision,
+             "of parameters, activations and gradients: f32, bf16 or fp16; masters and sums are f32",
+             precision_name(o.precision));
+  add_parsed(app, "--on-nonfinite", o.on_nonfinite, dist::parse_on_nonfinite,
+             "what a gradient that isn't finite does: stop, or skip the step; with fp16 it always skips",
+             dist::name_of(o.on_nonfinite));
   add_parsed(app, "--accumulation", o.accumulation, dist::parse_accumulation,
              "order of micro-steps and ranks: auto, local_first, ranks_first", dist::name_of(o.accumulation));
   add_parsed(app, "--partition", o.partition, dist::parse_partition, "how zero engines shard: bucket or contiguous",
@@ -104,6 +118,8 @@ void add_communicating(CLI::App& app, dist::Options& o) {
   add_parsed(app, "--bucket-bytes", o.bucket_bytes, bytes_of<int64_t>("--bucket-bytes"),
              "size at which a bucket of gradients closes", "25MiB");
   add_switch(app, "--overlap", o.overlap, "communicate while computing");
+  add_parsed(app, "--zero1-reduce", o.zero1_all_reduce, parse_zero1_reduce,
+             "how zero1's gradients cross: reduce_scatter or, for study, all_reduce", "reduce_scatter");
 }
 
 void add_engine(CLI::App& app, dist::Options& o) {
@@ -127,11 +143,14 @@ void add_optimizer(CLI::App& app, dist::Options& o, optim::Schedule& schedule) {
   add_number(app, "--clip", o.clip, "largest global gradient norm; 0: any", 0);
 }
 
-void add_run(CLI::App& app, TrainOptions& o) {
+void add_batch(CLI::App& app, TrainOptions& o) {
   add_count(app, "--micro-batch", o.micro_batch, "sequences in one forward pass of a rank");
   add_count(app, "--global-batch", o.global_batch, "sequences in a step of all ranks; 0: micro-batch times ranks", 0);
   add_count(app, "--steps", o.steps, "optimizer steps");
   app.add_option("--seed", o.seed, "of initial values, order of the data and dropout")->capture_default_str();
+}
+
+void add_run(CLI::App& app, TrainOptions& o) {
   app.add_option("--out", o.out, "folder for checkpoints and metrics.jsonl");
   app.add_option("--resume", o.resume, "go on from the newest checkpoint of --out, or of the folder given")
       ->expected(0, 1)
@@ -142,13 +161,6 @@ void add_run(CLI::App& app, TrainOptions& o) {
   add_count(app, "--eval-batches", o.eval_batches, "batches of a validation; 0: the whole split", 0);
   app.add_option("--trace", o.trace, "file for a Chrome trace (opens in Perfetto)");
   app.add_option("--receipt", o.receipt, "file for the receipt (JSON)");
-}
-
-DType parse_precision(const std::string& text) {
-  if (text == "f32") return DType::f32;
-  if (text == "bf16") return DType::bf16;
-  if (text == "fp16") return DType::f16;
-  fail(ErrorKind::usage, "--precision: \"{}\" is none of f32, bf16, fp16", text);
 }
 
 // "7.5b", "124m", "1e9": a count of parameters.
@@ -174,6 +186,14 @@ std::vector<dist::EngineKind> parse_engines(const std::string& text) {
 
 }  // namespace
 
+const char* precision_name(DType precision) { return precision == DType::f16 ? "fp16" : name_of(precision); }
+
+DType parse_precision(const std::string& text) {
+  for (const DType precision : {DType::f32, DType::bf16, DType::f16})
+    if (text == precision_name(precision)) return precision;
+  fail(ErrorKind::usage, "--precision: \"{}\" is none of f32, bf16, fp16", text);
+}
+
 uint64_t parse_bytes(const std::string& option, const std::string& text) {
   double number = 0;
   size_t used = 0;
@@ -193,6 +213,7 @@ uint64_t parse_bytes(const std::string& option, const std::string& text) {
 void add_train_options(CLI::App& app, TrainOptions& o, const std::string& sizes) {
   add_training_size(app, o.size, sizes);
   add_data(app, o.data);
+  add_batch(app, o);
   add_run(app, o);
   add_optimizer(app, o.engine, o.schedule);
   add_engine(app, o.engine);
@@ -240,6 +261,8 @@ void add_compare_options(CLI::App& app, CompareOptions& o, const std::string& si
   app.add_option("--engines", o.engines, "which ones, by commas; all unless given")->delimiter(',');
   add_communicating(app, train.engine);
   add_group(app, train.group);
+  app.add_option("--explain", o.explain, "ring: who holds what after each step of a ring all-reduce, and nothing else")
+      ->check(CLI::IsMember({"ring"}));
 }
 
 void add_plan_options(CLI::App& app, PlanOptions& o, const std::string& sizes) {

@@ -31,6 +31,10 @@ struct GroupOptions {
   uint64_t device_memory = Pool::unlimited;  // bytes of a rank's device
 };
 
+// f32, bf16 or fp16, as --precision and the receipt say it; anything else is a usage error.
+const char* precision_name(DType precision);
+DType parse_precision(const std::string& text);
+
 struct TrainOptions {
   SizeOptions size;
   DataOptions data;
@@ -78,6 +82,7 @@ struct BenchOptions {
 struct CompareOptions {
   TrainOptions train;
   std::vector<std::string> engines;  // empty: all that the group can run
+  std::string explain;               // "ring": shows that instead
 };
 
 struct PlanOptions {

@@ -96,7 +96,7 @@ void plan(const Family& family, const PlanOptions& given) {
               {"vocab", *size.vocab},
               {"context", *size.context},
               {"world", options.world},
-              {"precision", name_of(options.engine.precision)},
+              {"precision", precision_name(options.engine.precision)},
               {"device", on.name},
               {"engines", Json::array()}};
     for (const EnginePlan& p : plans) json["engines"].push_back(json_of(p));
@@ -111,7 +111,7 @@ void plan(const Family& family, const PlanOptions& given) {
           "{} of {} layers, width {}, {} heads, vocabulary {}: {:.4g} billion parameters, {} ranks, {}, {} × {} "
           "tokens a micro-step and rank, on {}",
           family.name, *size.layers, *size.width, *size.heads, *size.vocab, static_cast<double>(parameters) * 1e-9,
-          options.world, name_of(options.engine.precision), options.micro_batch, *size.context, on.name)
+          options.world, precision_name(options.engine.precision), options.micro_batch, *size.context, on.name)
           .c_str());
   std::printf("GB (10^9 bytes) per rank, peaks:\n%-6s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "engine", "states",
               "params", "grads", "optimizer", "accum.", "buckets", "live", "activ.", "workspace", "total");

@@ -32,6 +32,8 @@ Json null_if_zero(double x) { return x > 0 ? Json(x) : Json(); }
 std::string RunRecord::text() const {
   Json json;
   for (const float loss : losses) json["loss_bits"].push_back(bits_of(loss));
+  json["loss_scale"] = loss_scales;
+  json["skipped"] = skipped;
   for (const Validation& v : validation)
     json["validation"].push_back({{"step", v.step}, {"bits", std::bit_cast<uint64_t>(v.loss)}});
   json["applied"] = applied;
@@ -47,6 +49,8 @@ RunRecord RunRecord::parse(const std::string& text, const std::string& source) {
     for (const auto& bits : json.value("loss_bits", nlohmann::json::array()))
       record.losses.push_back(
           std::bit_cast<float>(static_cast<uint32_t>(std::stoul(bits.get<std::string>(), nullptr, 16))));
+    record.loss_scales = json.at("loss_scale").get<std::vector<double>>();
+    record.skipped = json.at("skipped").get<std::vector<std::string>>();
     for (const auto& v : json.value("validation", nlohmann::json::array()))
       record.validation.push_back({v.at("step"), std::bit_cast<double>(v.at("bits").get<uint64_t>())});
     record.applied = json.at("applied");
@@ -128,16 +132,26 @@ double median(std::vector<double> values) {
 }
 
 Json make_receipt(const RunIdentity& identity, const RunRecord& record) {
-  Json receipt = {{"version", version},         {"model", identity.model},
-                  {"sizes", identity.sizes},    {"parameters", identity.parameters},
-                  {"engine", identity.engine},  {"world", identity.world},
-                  {"precision", "f32"},         {"seed", identity.seed},
-                  {"steps", identity.steps},    {"numerics", identity.numerics},
-                  {"loss", Json::array()},      {"loss_bits", Json::array()},
+  Json receipt = {{"version", version},
+                  {"model", identity.model},
+                  {"sizes", identity.sizes},
+                  {"parameters", identity.parameters},
+                  {"engine", identity.engine},
+                  {"world", identity.world},
+                  {"precision", identity.precision},
+                  {"seed", identity.seed},
+                  {"steps", identity.steps},
+                  {"numerics", identity.numerics},
+                  {"loss", Json::array()},
+                  {"loss_bits", Json::array()},
                   {"validation", Json::array()}};
   for (const float loss : record.losses) {
     receipt["loss"].push_back(number(loss));
     receipt["loss_bits"].push_back(bits_of(loss));
+  }
+  if (identity.precision != "f32") {
+    receipt["loss_scale"] = record.loss_scales;
+    for (const std::string& cause : record.skipped) receipt["skipped"].push_back(cause.empty() ? Json() : Json(cause));
   }
   for (const Validation& v : record.validation)
     receipt["validation"].push_back({{"step", v.step}, {"loss", number(v.loss)}});

@@ -21,7 +21,11 @@ struct Validation {
 
 // The run since step 0, kept in every checkpoint, so that a resumed run's receipt is the whole run's.
 struct RunRecord {
-  std::vector<float> losses;  // by step
+  // ---- by step
+  std::vector<float> losses;
+  std::vector<double> loss_scales;   // that multiplied the loss: 1 outside fp16
+  std::vector<std::string> skipped;  // why nothing was applied; empty where it was
+  // ---- of the whole
   std::vector<Validation> validation;
   int64_t applied = 0;                           // steps that changed parameters: the schedule's clock
   double first_step_ms = 0, median_step_ms = 0;  // of a finished run; 0: not measured
@@ -34,6 +38,7 @@ struct RunRecord {
 // resume.
 struct RunIdentity {
   std::string model, engine;
+  std::string precision;  // f32, bf16, fp16
   std::map<std::string, int64_t> sizes;
   int64_t parameters = 0;
   int world = 1;

@@ -43,8 +43,8 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   settle_batch();
   identify();
   std::optional<dist::CheckpointReader> checkpoint;
+  comm_.agree({"train.start", dist::Phase::setup}, agreement());
   if (options_.resume) adopt(checkpoint.emplace(options_.out, "", dist::ranks_of(comm_)));
-  comm_.agree({"train.numerics", dist::Phase::setup}, identity_.numerics);
   model_ = family_.build(options_.size, options_.seed);
   identity_.parameters = model_->parameter_count();
   engine_ = dist::initialize(model_->units(), options_.engine, comm_);
@@ -73,6 +73,9 @@ void Trainer::introduce() {
                               comm_.size() == 1 ? "one rank" : fmt::format("{} ranks", comm_.size()),
                               options_.global_batch, *options_.size.context));
   progress_->note("numerics: " + joined(identity_.numerics));
+  if (is_16bit(options_.engine.precision))
+    progress_->note(fmt::format("precision {}: products by {}; masters, moments and sums of gradients in f32",
+                                identity_.precision, products_library(options_.engine.precision)));
   if (steps_done() > 0) progress_->note(fmt::format("resumed after step {}", steps_done()));
 }
 
@@ -83,16 +86,17 @@ bool Trainer::run() {
 }
 
 bool Trainer::train() {
-  Batches batches = data_.batches({.size = options_.micro_batch,
-                                   .context = *options_.size.context,
-                                   .steps = static_cast<uint64_t>(options_.steps),
-                                   .seed = options_.seed,
-                                   .micro_batches = options_.engine.micro_steps,
-                                   .rank = comm_.rank(),
-                                   .world = comm_.size(),
-                                   .first_step = static_cast<uint64_t>(steps_done())});
+  const BatchOptions batches{.size = options_.micro_batch,
+                             .context = *options_.size.context,
+                             .steps = static_cast<uint64_t>(options_.steps),
+                             .seed = options_.seed,
+                             .micro_batches = options_.engine.micro_steps,
+                             .rank = comm_.rank(),
+                             .world = comm_.size(),
+                             .first_step = static_cast<uint64_t>(steps_done())};
+  Feed feed(data_, batches, options_.engine.engine == dist::EngineKind::dp, comm_);
   while (steps_done() < options_.steps) {
-    const dist::StepResult result = step(batches);
+    const dist::StepResult result = step(feed);
     const bool last = steps_done() == options_.steps;
     if (seconds_.size() == 1 && options_.show_mfu && comm_.rank() == 0)
       progress_->set_peak(options_.engine.micro_steps *
@@ -109,16 +113,15 @@ bool Trainer::train() {
   return true;
 }
 
-dist::StepResult Trainer::step(Batches& batches) {
+dist::StepResult Trainer::step(Feed& feed) {
   const Clock::time_point begin = Clock::now();
   const double busy = comm_.traffic().busy_seconds(), exposed = comm_.traffic().exposed_seconds();
   const double lr = options_.schedule.at(record_.applied);
   engine_->set_learning_rate(lr);
   if (stop_requested()) engine_->raise_flag();
   dist::StepResult result;
-  Batch batch;
   while (!result.complete) {
-    invariant(batches.next(batch), "train: the data ended at step {}", steps_done());
+    const Batch batch = feed.next();
     nn::MicroStepScope scope(options_.seed, batch.step, batch.first_sample);
     const Variable loss = engine_->forward([&] { return model_->loss(batch.tokens, batch.targets); });
     engine_->backward(loss);
@@ -129,6 +132,8 @@ dist::StepResult Trainer::step(Batches& batches) {
   exposed_seconds_ += comm_.traffic().exposed_seconds() - exposed;
   seconds_.push_back(seconds);
   record_.losses.push_back(result.loss);
+  record_.loss_scales.push_back(result.loss_scale);
+  record_.skipped.push_back(result.skipped);
   if (result.applied) ++record_.applied;
   if (record_.first_step_ms == 0) record_.first_step_ms = 1e3 * seconds_since_start();
   progress_->step({.step = steps_done() - 1,

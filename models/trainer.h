@@ -8,6 +8,7 @@
 #include "dist/engine.h"
 #include "models/data.h"
 #include "models/family.h"
+#include "models/feed.h"
 #include "models/progress.h"
 #include "models/receipt.h"
 #include "models/saved_run.h"
@@ -35,10 +36,11 @@ class Trainer {
   void identify();
   void adopt(const dist::CheckpointReader& checkpoint);
   void restore(const dist::CheckpointReader& checkpoint);
+  std::map<std::string, std::string> agreement() const;
   void introduce();
   bool train();
   bool traces() const { return !options_.trace.empty() && comm_.rank() == 0; }  // one rank writes the file of all
-  dist::StepResult step(Batches& batches);
+  dist::StepResult step(Feed& feed);
   void report(const dist::StepResult& result, double lr, double seconds);
   void validate();
   void save();

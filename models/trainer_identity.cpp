@@ -23,6 +23,7 @@ void Trainer::identify() {
   const dist::Options& engine = options_.engine;
   identity_.model = family_.name + " " + size.size;
   identity_.engine = dist::name_of(engine.engine);
+  identity_.precision = precision_name(engine.precision);
   identity_.sizes = {{"layers", *size.layers},
                      {"heads", *size.heads},
                      {"width", *size.width},
@@ -44,13 +45,32 @@ void Trainer::identify() {
   numerics["micro_batch"] = std::to_string(options_.micro_batch);
   numerics["micro_steps"] = std::to_string(engine.micro_steps);
   numerics["accumulation"] = dist::name_of(engine.accumulation);
-  numerics["precision"] = name_of(engine.precision);
+  numerics["precision"] = identity_.precision;
   numerics["reduction"] = dist::name_of(engine.reduction);
   numerics["optimizer"] = optimizer_text(engine.optimizer);
   numerics["schedule"] = schedule_text(options_.schedule);
   numerics["clip"] = fmt::format("{}", engine.clip);
   numerics["isa"] = kernel_table(comm_.device()).name;
-  numerics["library"] = products_library();
+  numerics["library"] = products_library(engine.precision);
+}
+
+// What ranks must have in common: what decides bits, and what decides which calls they make.
+std::map<std::string, std::string> Trainer::agreement() const {
+  const dist::Options& engine = options_.engine;
+  auto fields = identity_.numerics;
+  fields["version"] = version;
+  fields["engine"] = identity_.engine;
+  fields["partition"] = dist::name_of(engine.partition);
+  fields["bucket_bytes"] = std::to_string(engine.bucket_bytes);
+  fields["zero1_reduce"] = engine.zero1_all_reduce ? "all_reduce" : "reduce_scatter";
+  fields["on_nonfinite"] = dist::name_of(engine.on_nonfinite);
+  fields["steps"] = std::to_string(options_.steps);
+  fields["save_every"] = std::to_string(options_.save_every);
+  fields["eval_every"] = std::to_string(options_.eval_every);
+  fields["eval_batches"] = std::to_string(options_.eval_batches);
+  fields["out"] = options_.out;
+  fields["resume"] = options_.resume ? "on" : "off";
+  return fields;
 }
 
 // Before the engine is made: what the run began with that the command line leaves open, and refusal of what differs.

@@ -13,8 +13,8 @@
 
 namespace sg::dist::testing {
 
-// Embedding, one block with a parameter that is never used, and a classifier; about 8,000 parameters in chunks of odd
-// sizes.
+// Embedding, one block with a parameter that is used only if asked for, and a classifier; about 8,000 parameters in
+// chunks of odd sizes.
 class TinyModel {
  public:
   explicit TinyModel(bool tied, bool with_unused = true)
@@ -31,11 +31,13 @@ class TinyModel {
 
   std::vector<Unit> units() const { return units_; }
 
-  // tokens, targets (rows) i32
-  Variable loss(const Tensor& tokens, const Tensor& targets) const {
+  // tokens, targets (rows) i32; use_all: block.unused takes part after all
+  Variable loss(const Tensor& tokens, const Tensor& targets, bool use_all = false) const {
     const Variable x = call_unit(units_[0].hooks, [&] { return embedding(table_, tokens); });
     const Variable y = call_unit(units_[1].hooks, [&] {
-      return add(x, linear(linear_activation(PointwiseOp::gelu_tanh, rmsnorm(x, gain_, 1e-5f), up_, up_bias_), down_));
+      const Variable h = linear_activation(PointwiseOp::gelu_tanh, rmsnorm(x, gain_, 1e-5f), up_, up_bias_);
+      const Variable sum_of_all = add(x, linear(h, down_));
+      return use_all ? add(sum_of_all, mean(unused_)) : sum_of_all;
     });
     return call_unit(units_[2].hooks, [&] { return classifier_loss(y, classifier_, targets); });
   }
