@@ -1,0 +1,177 @@
+// Training by the executable on ranks that are processes: the bits of thread ranks, stopping, and faults that name
+// their cause and leave no process behind. SG_MPIEXEC is the launcher with its flags; empty in a build without MPI.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/mpi/job.h"
+
+namespace sg::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int64_t endless = 200'000;  // steps
+
+class MpiTraining : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::string(SG_MPIEXEC).empty()) GTEST_SKIP() << "this build has no MPI";
+    std::string name = (fs::temp_directory_path() / "shardgrad-mpi-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    write_text("text", 17);
+  }
+  void TearDown() override {
+    if (!folder_.empty()) fs::remove_all(folder_);
+  }
+
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  void write_text(const std::string& name, int period) const {
+    std::ofstream file(path(name));
+    for (int i = 0; i < 400; ++i) file << i % period << " bottles hang on the wall, " << i % 5 << " fall. ";
+  }
+
+  // A run of a small model.
+  std::string train(const std::string& more, int64_t steps = 12, const std::string& data = "text") const {
+    return std::string(SG_GPT2) +
+           " train --size nano --layers 2 --heads 2 --width 16 --context 16 --micro-batch 2 --tokenizer chars"
+           " --threads 1 --warmup 2 --val-fraction 0 --bucket-bytes 8KiB --steps " +
+           std::to_string(steps) + " --data " + path(data) + " " + more;
+  }
+  static std::string mpirun(const std::string& program) { return std::string(SG_MPIEXEC) + " -n 2 " + program; }
+  // A rank each of two programs.
+  static std::string mpirun(const std::string& first, const std::string& second) {
+    return std::string(SG_MPIEXEC) + " -n 1 " + first + " : -n 1 " + second;
+  }
+
+  Json receipt(const std::string& name) const {
+    std::ifstream file(path(name));
+    return Json::parse(file, nullptr, false);
+  }
+  // The receipt of a run that must succeed.
+  Json succeed(const std::string& command, const std::string& name) const {
+    Job job(command + " --receipt " + path(name));
+    const JobResult result = job.wait();
+    EXPECT_EQ(result.status, 0) << command << "\n" << result.output;
+    EXPECT_TRUE(job.left(5).empty());
+    return receipt(name);
+  }
+  // A run that must fail, and all of it with it.
+  static JobResult fail(Job& job, double seconds = 60) {
+    const JobResult result = job.wait(seconds);
+    EXPECT_NE(result.status, 0) << result.output;
+    EXPECT_NE(result.status, -SIGKILL) << "hangs: " << result.output;
+    EXPECT_TRUE(job.left(10).empty()) << "orphan processes: " << result.output;
+    return result;
+  }
+  static JobResult fail(const std::string& command) {
+    Job job(command);
+    return fail(job);
+  }
+
+  static void expect_same_bits(const Json& a, const Json& b) {
+    ASSERT_TRUE(a.is_object() && b.is_object());
+    EXPECT_EQ(a.at("loss_bits"), b.at("loss_bits"));
+    EXPECT_EQ(a.at("params_sha256"), b.at("params_sha256"));
+  }
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(MpiTraining, HasTheBitsOfThreadRanks) {
+  for (const char* options : {"--engine ddp --global-batch 8 --clip 1", "--engine zero1 --precision bf16",
+                              "--engine zero2 --precision fp16", "--engine zero3 --global-batch 8 --tied off"}) {
+    SCOPED_TRACE(options);
+    expect_same_bits(succeed(train(options + std::string(" --ranks 2")), "threads"),
+                     succeed(mpirun(train(options)), "processes"));
+  }
+}
+
+TEST_F(MpiTraining, HasTheBitsOfThreadRanksOnTwoHosts) {
+  Job job(std::string(SG_SOURCE_DIR) + "/tests/mpi/two_hosts.sh " + train("--engine ddp --receipt " + path("hosts")));
+  const JobResult result = job.wait();
+  if (result.status == 77) GTEST_SKIP() << result.output;
+  ASSERT_EQ(result.status, 0) << result.output;
+  expect_same_bits(succeed(train("--engine ddp --ranks 2"), "threads"), receipt("hosts"));
+}
+
+TEST_F(MpiTraining, ResumesAfterAKillWithTheBitsOfTheUninterruptedRun) {
+  const Json whole = succeed(train("--engine ddp --ranks 2"), "whole");
+  for (const int victim : {0, 1}) {
+    const std::string out = path("killed-" + std::to_string(victim));
+    const std::string command = mpirun(train("--engine ddp --save-every 2 --out " + out));
+    {
+      Job job(command);
+      const pid_t process = job.rank(victim);
+      ASSERT_TRUE(job.sees(out + "/step-000004"));
+      kill(process, SIGKILL);
+      const JobResult killed = job.wait();
+      EXPECT_TRUE(job.left(10).empty()) << "orphan processes: " << killed.output;
+      if (killed.status != 0) {  // else it had ended before
+        EXPECT_TRUE(killed.says("rank " + std::to_string(victim)) && killed.says("signal 9")) << killed.output;
+      }
+    }
+    expect_same_bits(whole, succeed(command + " --resume", "resumed"));
+  }
+}
+
+TEST_F(MpiTraining, SavesAndEndsOnSigusr1) {
+  const std::string out = path("run");
+  const std::string command = mpirun(train("--engine zero1 --save-every 2 --out " + out, endless));
+  Job job(command);
+  ASSERT_TRUE(job.sees(out + "/latest"));
+  job.signal(SIGUSR1);
+  const JobResult stopped = job.wait();
+  EXPECT_EQ(stopped.status, 0) << stopped.output;
+  EXPECT_TRUE(stopped.says("as asked, saved")) << stopped.output;
+  EXPECT_TRUE(job.left(10).empty());
+}
+
+TEST_F(MpiTraining, RanksThatDifferAreRefusedBeforeTheFirstStep) {
+  const auto expect_refusal = [&](const std::string& first, const std::string& second, const std::string& what,
+                                  const std::string& data = "text") {
+    const JobResult result = fail(mpirun(train(first), train(second, 12, data)));
+    EXPECT_TRUE(result.says("ranks disagree on " + what)) << result.output;
+    EXPECT_TRUE(result.says("rank 0 has") && result.says("rank 1 has")) << result.output;
+    EXPECT_FALSE(result.says("loss")) << result.output;
+  };
+  write_text("other", 16);
+  expect_refusal("--engine ddp --lr 1e-3", "--engine ddp --lr 2e-3", "schedule");
+  expect_refusal("--engine ddp", "--engine zero1", "engine");
+  expect_refusal("--engine ddp --seed 1", "--engine ddp --seed 2", "seed");
+  expect_refusal("--engine ddp", "--engine ddp", "data", "other");
+  expect_refusal("--engine ddp --out " + path("run"), "--engine ddp --resume --out " + path("run"), "resume");
+}
+
+TEST_F(MpiTraining, AStoppedRankIsWarnedOfThenNamed) {
+  const std::string out = path("run");
+  Job job(mpirun(train("--engine ddp --comm-timeout 3 --save-every 2 --out " + out, endless)));
+  const pid_t process = job.rank(1);
+  ASSERT_TRUE(job.sees(out + "/latest"));
+  kill(process, SIGSTOP);
+  const JobResult result = fail(job);
+  EXPECT_LT(result.seconds, 3 + 30);
+  EXPECT_TRUE(result.says("has waited")) << result.output;
+  EXPECT_TRUE(result.says("no answer from rank 1 within 3 s")) << result.output;
+  EXPECT_TRUE(result.says("last calls, latest first")) << result.output;
+}
+
+TEST_F(MpiTraining, DpIsRefused) {
+  const JobResult result = fail(mpirun(train("--engine dp")));
+  EXPECT_EQ(result.status, 2) << result.output;
+  EXPECT_TRUE(result.says("engine dp")) << result.output;
+}
+
+TEST_F(MpiTraining, TheLaunchersWorldDecides) {
+  const JobResult result = fail(mpirun(train("--engine ddp --ranks 3")));
+  EXPECT_TRUE(result.says("ranks: 3 are asked for, the launcher started 2")) << result.output;
+}
+
+}  // namespace
+}  // namespace sg::testing
