@@ -1,70 +1,48 @@
 // `compare`: the same training under several engines, side by side.
+#include "models/compare.h"
+
 #include <cstdio>
 
-#include "core/device.h"
-#include "dist/launch.h"
+#include "core/atomic_file.h"
 #include "models/family.h"
 #include "models/trainer.h"
 
 namespace sg::models {
 namespace {
 
-// Engines that this group can run, in the order of the ladder.
-std::vector<std::string> engines_of(const CompareOptions& options, const dist::Comm& comm) {
+using dist::EngineKind;
+
+std::vector<EngineKind> engines_of(const CompareOptions& options) {
   if (!options.engines.empty()) return options.engines;
-  std::vector<std::string> engines = {"ddp", "zero1", "zero2", "zero3"};
-  if (!dist::under_launcher()) engines.insert(engines.begin(), "dp");
-  if (comm.size() == 1) engines.insert(engines.begin(), "none");
+  std::vector<EngineKind> engines{EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
+  if (!dist::under_launcher()) engines.insert(engines.begin(), EngineKind::dp);  // dp is one process
   return engines;
 }
 
-double mebibytes(const Json& bytes) { return bytes.get<double>() / 0x1p20; }
-
-// What rank 0 sent in steps, per step: "reduce_scatter 1.5 all_gather 1.5".
-std::string sent_per_step(const Json& traffic, int64_t steps) {
-  std::string text;
-  for (const auto& [operation, phases] : traffic.items())
-    if (phases.contains("step"))
-      text += fmt::format("  {} {:.2f}", operation, mebibytes(phases["step"]["sent"]) / static_cast<double>(steps));
-  return text.empty() ? "  nothing" : text;
-}
-
-void print_row(const std::string& engine, const Json& receipt, bool same_bits, int64_t steps) {
-  const Json& memory = receipt["memory"]["0"];
-  std::printf("%-7s %9.1f %9.1f %10.2f %10.2f %10.2f %10.2f   %-9s%s\n", engine.c_str(),
-              receipt["median_step_ms"].get<double>(), receipt["exposed_comm_ms"].get<double>(),
-              mebibytes(memory["parameters"]), mebibytes(memory["gradients"]), mebibytes(memory["optimizer"]),
-              mebibytes(memory["total"]), same_bits ? "equal" : "DIFFERENT",
-              sent_per_step(receipt["traffic"]["0"], steps).c_str());
-  std::fflush(stdout);
+Json receipt_of(const Family& family, const TrainOptions& options, const Dataset& data, dist::Comm& comm) {
+  comm.traffic().reset();
+  Trainer trainer(family, options, data, comm);
+  trainer.run();
+  return trainer.receipt();
 }
 
 }  // namespace
 
-void compare(const Family& family, const CompareOptions& options, dist::Comm& comm) {
-  TrainOptions train = options.train;
-  train.quiet = true;
-  train.show_mfu = false;
-  const Dataset data = open_data(family, train);
-  if (comm.rank() == 0)
-    std::printf(
-        "%s %s on %d ranks, %lld steps; memory: peak MiB of rank 0; sent: MiB of rank 0 per step\n%-7s %9s %9s "
-        "%10s %10s %10s %10s   %-9s  %s\n",
-        family.name.c_str(), train.size.size.c_str(), comm.size(), static_cast<long long>(train.steps), "engine",
-        "step ms", "exposed", "parameters", "gradients", "optimizer", "total", "bits", "sent");
-  Json first;
-  for (const std::string& engine : engines_of(options, comm)) {
-    train.engine.engine = dist::parse_engine(engine);
-    comm.traffic().reset();
-    pool(comm.device()).reset_peaks();
-    Trainer trainer(family, train, data, comm);
-    trainer.run();
-    const Json receipt = trainer.receipt();
-    if (first.is_null()) first = receipt;
-    const bool same_bits =
-        receipt["loss_bits"] == first["loss_bits"] && receipt["params_sha256"] == first["params_sha256"];
-    if (comm.rank() == 0) print_row(engine, receipt, same_bits, train.steps);
+void compare(const Family& family, const CompareOptions& given, dist::Comm& comm) {
+  TrainOptions options = given.train;
+  options.quiet = true;
+  options.show_mfu = false;
+  options.data.val_fraction = 0;
+  const Dataset data = open_data(family, options);
+  std::vector<EngineRun> runs;
+  for (const EngineKind engine : engines_of(given)) {
+    options.engine.engine = engine;
+    runs.push_back({dist::name_of(engine), receipt_of(family, options, data, comm)});
   }
+  if (comm.rank() != 0) return;
+  const Json comparison = compare_runs(runs);
+  std::fputs(comparison_text(comparison).c_str(), stdout);
+  if (!options.receipt.empty()) write_file_atomically(options.receipt, comparison.dump(2) + "\n");
 }
 
 }  // namespace sg::models

@@ -30,6 +30,18 @@ bool parse_zero1_reduce(const std::string& text) {  // whether it is an all-redu
   return text == "all_reduce";
 }
 
+// "all", or names by commas.
+std::vector<dist::EngineKind> parse_engines(const std::string& text) {
+  std::vector<dist::EngineKind> engines;
+  std::istringstream words(text == "all" ? "dp,ddp,zero1,zero2,zero3" : text);
+  for (std::string word; std::getline(words, word, ',');) {
+    const dist::EngineKind engine = dist::parse_engine(word);
+    check(std::find(engines.begin(), engines.end(), engine) == engines.end(), "engines: {} is named twice", word);
+    engines.push_back(engine);
+  }
+  return engines;
+}
+
 void add_switch(CLI::App& app, const std::string& name, bool& value, const std::string& help) {
   add_parsed(
       app, name, value, [name](const std::string& text) { return parse_switch(name, text); }, help,
@@ -177,13 +189,6 @@ double parse_count(const std::string& text) {
   return number * scale;
 }
 
-std::vector<dist::EngineKind> parse_engines(const std::string& text) {
-  std::vector<dist::EngineKind> engines;
-  std::istringstream words(text == "all" ? "dp,ddp,zero1,zero2,zero3" : text);
-  for (std::string word; std::getline(words, word, ',');) engines.push_back(dist::parse_engine(word));
-  return engines;
-}
-
 }  // namespace
 
 const char* precision_name(DType precision) { return precision == DType::f16 ? "fp16" : name_of(precision); }
@@ -250,19 +255,18 @@ void add_bench_options(CLI::App& app, BenchOptions& o, const std::string& sizes)
 
 void add_compare_options(CLI::App& app, CompareOptions& o, const std::string& sizes) {
   TrainOptions& train = o.train;
-  train.engine.accumulation = dist::Accumulation::local_first;
-  add_training_size(app, train.size, sizes);
-  add_data(app, train.data);
-  add_count(app, "--micro-batch", train.micro_batch, "sequences in one forward pass of a rank");
-  add_count(app, "--global-batch", train.global_batch, "sequences in a step of all ranks; 0: micro-batch times ranks",
-            0);
-  add_count(app, "--steps", train.steps, "optimizer steps of each engine");
-  app.add_option("--seed", train.seed, "of initial values, order of the data and dropout")->capture_default_str();
-  app.add_option("--engines", o.engines, "which ones, by commas; all unless given")->delimiter(',');
-  add_communicating(app, train.engine);
-  add_group(app, train.group);
+  train.steps = 8;
+  train.engine.accumulation = dist::Accumulation::local_first;  // the same for all, or bits would differ
+  add_parsed(app, "--engines", o.engines, parse_engines, "all, or some by commas", "all that the ranks can run");
   app.add_option("--explain", o.explain, "ring: who holds what after each step of a ring all-reduce, and nothing else")
       ->check(CLI::IsMember({"ring"}));
+  add_training_size(app, train.size, sizes);
+  add_data(app, train.data);
+  add_batch(app, train);
+  add_optimizer(app, train.engine, train.schedule);
+  add_communicating(app, train.engine);
+  add_group(app, train.group);
+  app.add_option("--receipt", train.receipt, "file for the comparison with each engine's receipt (JSON)");
 }
 
 void add_plan_options(CLI::App& app, PlanOptions& o, const std::string& sizes) {

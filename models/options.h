@@ -79,10 +79,11 @@ struct BenchOptions {
   std::string receipt, trace;
 };
 
+// Engines one after another, each with the same training; `train.receipt` is the comparison's.
 struct CompareOptions {
   TrainOptions train;
-  std::vector<std::string> engines;  // empty: all that the group can run
-  std::string explain;               // "ring": shows that instead
+  std::vector<dist::EngineKind> engines;  // empty: all that the group can run
+  std::string explain;                    // "ring": shows that instead
 };
 
 struct PlanOptions {

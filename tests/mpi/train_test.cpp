@@ -164,13 +164,25 @@ TEST_F(MpiTraining, AStoppedRankIsWarnedOfThenNamed) {
 
 TEST_F(MpiTraining, DpIsRefused) {
   const JobResult result = fail(mpirun(train("--engine dp")));
-  EXPECT_EQ(result.status, 2) << result.output;
   EXPECT_TRUE(result.says("engine dp")) << result.output;
 }
 
 TEST_F(MpiTraining, TheLaunchersWorldDecides) {
   const JobResult result = fail(mpirun(train("--engine ddp --ranks 3")));
   EXPECT_TRUE(result.says("ranks: 3 are asked for, the launcher started 2")) << result.output;
+}
+
+TEST_F(MpiTraining, CompareLeavesDpOut) {
+  Job job(mpirun(std::string(SG_GPT2) +
+                 " compare --size nano --layers 1 --heads 2 --width 16 --context 16 --micro-batch 2 --tokenizer chars"
+                 " --threads 1 --steps 3 --data " +
+                 path("text") + " --receipt " + path("comparison")));
+  const JobResult result = job.wait();
+  ASSERT_EQ(result.status, 0) << result.output;
+  const Json engines = receipt("comparison").at("engines");
+  EXPECT_FALSE(engines.contains("dp"));
+  EXPECT_EQ(engines.size(), 4u);
+  for (const auto& [name, engine] : engines.items()) EXPECT_TRUE(engine.at("bits_equal").get<bool>()) << name;
 }
 
 }  // namespace
