@@ -172,17 +172,19 @@ void BucketEngine::backward(const Variable& loss) {
   losses_.push_back(backed ? loss.item() : 0.0f);
   sg::backward(loss, {.seed = full(loss.shape(), seed())});
   // Parameters that this pass didn't reach count as zero, so that nothing stale survives.
-  for (size_t i = 0; i < seen_.size(); ++i) {
-    if (seen_[i]) continue;
-    fill_(gradient_of(static_cast<int>(i)), 0);
-    arrived(static_cast<int>(i));
-  }
+  for (size_t i = 0; i < seen_.size(); ++i) count_as_zero(static_cast<int>(i));
   invariant(next_bucket_ == static_cast<int>(missing_.size()), "engine: bucket {} never filled", next_bucket_);
   if (ranks_first() && options_.micro_steps > 1) limit_in_flight(0);
   std::fill(seen_.begin(), seen_.end(), 0);
   next_bucket_ = 0;
   end_micro_step();
   phase_ = Progress::backward_done;
+}
+
+void BucketEngine::count_as_zero(int position) {
+  if (seen_[static_cast<size_t>(position)]) return;
+  fill_(gradient_of(position), 0);
+  arrived(position);
 }
 
 void BucketEngine::arrived(int position) {

@@ -75,6 +75,8 @@ class BucketEngine : public Engine {
   virtual void end_micro_step() {}
   virtual void publish() {}  // after an update: parameters go where they are needed
 
+  // A parameter that this micro-step has no gradient for counts as zero; nothing where one has arrived.
+  void count_as_zero(int position);
   // The bucket's parameters forget their gradients, views of it that would keep its memory.
   void drop_gradients(int bucket);
   // Waits until at most so many buckets are under way.

@@ -25,6 +25,7 @@ class Zero3 final : public BucketEngine {
     std::shared_ptr<Storage> slot;
     std::vector<Work> arriving;
     bool ahead = false;  // gathered before it was asked for
+    int calls = 0;       // forward calls of this micro-step whose backward hasn't ended
   };
 
   // ---- memory
@@ -89,7 +90,32 @@ class Zero3 final : public BucketEngine {
     const auto release_all = [this, needed] {
       for (size_t owner : needed) live_[owner].slot->release();
     };
-    *units_[u].hooks = {gather_all, release_all, gather_all, release_all};
+    const std::vector<int> own = only_used_by(u);
+    const auto called = [this, u, gather_all] {
+      if (training_) ++live_[u].calls;
+      gather_all();
+    };
+    // Ranks must make their calls in one order, even where only some use a parameter: those that don't count it as zero
+    // here, not at the end.
+    const auto done = [this, u, own, release_all] {
+      release_all();
+      if (--live_[u].calls > 0) return;
+      for (int position : own) count_as_zero(position);
+    };
+    *units_[u].hooks = {called, release_all, gather_all, done};
+  }
+
+  // Positions of the unit's own parameters that no other unit uses.
+  std::vector<int> only_used_by(size_t u) const {
+    std::vector<int> positions;
+    for (const Variable& p : units_[u].parameters) {
+      const auto uses = [&](const Unit& unit) {
+        return std::find(unit.parameters.begin(), unit.parameters.end(), p) != unit.parameters.end();
+      };
+      if (p.requires_grad() && std::count_if(units_.begin(), units_.end(), uses) == 1)
+        positions.push_back(space_.position_of(p));
+    }
+    return positions;
   }
 
   void gather(size_t u) {
@@ -144,6 +170,7 @@ class Zero3 final : public BucketEngine {
     training_ = false;
     for (Live& unit : live_) {  // gathered ahead, but the step took another way
       if (std::exchange(unit.ahead, false)) unit.slot->release();
+      unit.calls = 0;
     }
   }
 

@@ -44,7 +44,7 @@ TEST(Gpt2, UnitsAreEmbeddingsBlocksAndHead) {
   EXPECT_EQ(units[0].name, "embeddings");
   EXPECT_EQ(units[2].name, "block1");
   EXPECT_EQ(units[2].parameters.size(), 12u);
-  EXPECT_EQ(units[3].parameters.back(), units[0].parameters.front()) << "the tied classifier";
+  EXPECT_EQ(units[3].parameters.front(), units[0].parameters.front()) << "the tied classifier";
   EXPECT_EQ(units[1].parameters[2].name(), "block0.attention.qkv.weight");
 }
 

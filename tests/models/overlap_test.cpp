@@ -8,6 +8,7 @@
 
 #include "core/ops.h"
 #include "core/trace.h"
+#include "dist/engine.h"
 #include "dist/flat_space.h"
 #include "dist/launch.h"
 #include "models/gpt2.h"
@@ -31,7 +32,8 @@ using Trace = std::map<std::string, std::vector<Span>>;
 Trace trace_of_rank_0(const std::string& file) {
   std::ifstream in(file);
   Trace trace;
-  for (const auto& event : nlohmann::json::parse(in).at("traceEvents")) {
+  const auto json = nlohmann::json::parse(in);
+  for (const auto& event : json.at("traceEvents")) {
     if (event.at("ph") != "X" || event.at("pid") != 0) continue;
     const double begin = event.at("ts"), duration = event.at("dur");
     trace[event.at("name")].push_back({begin, begin + duration});
