@@ -137,7 +137,7 @@ class Classifier {
   }
 
  private:
-  static T* row(const View& x, int64_t i) { return x.as<T>() + i * x.shape[1]; }
+  static T* row(const View& x, int64_t i) { return x.data ? x.as<T>() + i * x.shape[1] : nullptr; }
 
   void logits(int64_t chunk, int64_t tile, const Buffers<T>& b) const {
     const int64_t n = cuts_.width_of(tile), first = tile * cuts_.width;

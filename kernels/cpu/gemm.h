@@ -1,5 +1,5 @@
-// One tile of a matrix product on the calling thread: by oneDNN where the build has it, else by Eigen; f64 always by
-// Eigen.
+// One tile of a matrix product on the calling thread: f32 by oneDNN, or by Eigen in a build without it; bf16 by oneDNN
+// where the processor multiplies it (AVX512_BF16); the others, and bf16 elsewhere, by code of our own.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,12 +14,8 @@ namespace sg::kernels::SG_ISA {
 // gemm_scratch's size.
 template <class T, class C = T>
 void gemm(const Product&, void* scratch);
-template <>
-void gemm<float>(const Product&, void* scratch);
-template <>
-void gemm<double>(const Product&, void* scratch);
 
-// Bytes of scratch; 0 for f32 and f64. Only sizes, layouts and options of the product are looked at.
+// Bytes of scratch, maybe 0. Only sizes, layouts and options of the product are looked at.
 template <class T, class C = T>
 size_t gemm_scratch(const Product&);
 

@@ -17,8 +17,9 @@ struct Batched {
   bool transposed = false;
   int64_t strides[max_rank] = {};  // of the batch dimensions, 0 where broadcast
 
+  // Null where only the workspace is asked for, of a tensor without memory.
   std::byte* at(int64_t offset, int64_t i, int64_t j, size_t item) const {
-    return data + (offset + (transposed ? j * ld + i : i * ld + j)) * static_cast<int64_t>(item);
+    return data ? data + (offset + (transposed ? j * ld + i : i * ld + j)) * static_cast<int64_t>(item) : nullptr;
   }
 };
 
@@ -191,8 +192,12 @@ size_t matmul_workspace(const View& a, const View& b, const View& out, int threa
       }
     }
   };
-  if (out.dtype == DType::f16) most_of(f16{});
-  if (out.dtype == DType::bf16) most_of(bf16{});
+  switch (out.dtype) {
+    case DType::f64: most_of(double{}); break;
+    case DType::f16: most_of(f16{}); break;
+    case DType::bf16: most_of(bf16{}); break;
+    default: most_of(float{});
+  }
   return bytes * static_cast<size_t>(threads);
 }
 

@@ -22,10 +22,10 @@ const Case cases[] = {
     {"one_tile", 40, 16, 48},
     {"tiles", 33, 16, 1000, true},
     {"groups", 20, 8, 9001},
-    {"chunks", 257, 2, 98500},
-    {"chunks_wide", 257, 2, 98500, true},
     {"no_rows", 0, 8, 20},
 };
+// Two chunks of rows.
+const Case chunks{"chunks", 257, 2, 98500}, chunks_wide{"chunks_wide", 257, 2, 98500, true};
 
 struct Inputs {
   Array x, weight, targets;
@@ -119,12 +119,17 @@ TEST_P(Classifier, AgreesWithF64AndNeverDependsOnThreads) {
   }
 }
 
+std::string name_of_case(const testing::TestParamInfo<Classifier::ParamType>& info) {
+  return std::get<0>(info.param).name + "_" + name_of(std::get<1>(info.param));
+}
 INSTANTIATE_TEST_SUITE_P(Shapes, Classifier,
                          testing::Combine(testing::ValuesIn(cases),
                                           testing::Values(DType::f32, DType::f64, DType::f16, DType::bf16)),
-                         [](const auto& info) {
-                           return std::get<0>(info.param).name + "_" + name_of(std::get<1>(info.param));
-                         });
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Chunks, Classifier,
+                         testing::Values(std::tuple{chunks, DType::f32}, std::tuple{chunks, DType::bf16},
+                                         std::tuple{chunks_wide, DType::f16}),
+                         name_of_case);
 
 class CrossEntropy : public testing::TestWithParam<std::tuple<int64_t, DType>> {};
 

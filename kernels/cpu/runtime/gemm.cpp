@@ -9,7 +9,6 @@ namespace {
 [[noreturn]] void missing() { throw std::logic_error("gemm: this build has no oneDNN"); }
 }  // namespace
 
-bool available() { return false; }
 bool multiplies_bf16() { return false; }
 void gemm_f32(const Product&) { missing(); }
 void gemm_bf16(const Product&, bool, void*) { missing(); }
@@ -158,8 +157,6 @@ Ready& ready(const Key& key) {
 }
 
 }  // namespace
-
-bool available() { return true; }
 
 bool multiplies_bf16() {
   static const bool supported = __builtin_cpu_supports("avx512bf16");

@@ -26,12 +26,11 @@ struct Product {
 
 namespace onednn {
 
-// False in a build without oneDNN: the functions below must then not be called.
-bool available();
-// Whether the processor multiplies bf16 itself (AVX512_BF16 or AMX). Elsewhere oneDNN emulates, slower than f32.
+// Whether the processor multiplies bf16 itself (AVX512_BF16 or AMX). Elsewhere oneDNN emulates, slower than f32. False
+// in a build without oneDNN: the functions below must then not be called.
 bool multiplies_bf16();
 
-// a, b, c f32; bias must be null. m, n, k > 0.
+// a, b, c f32; bias is not looked at. m, n, k > 0.
 void gemm_f32(const Product&);
 
 // a, b bf16; c bf16, or f32 where f32_result; sums in f32, rounded once. m, n, k > 0. The primitive is made once per
