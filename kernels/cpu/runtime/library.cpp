@@ -20,7 +20,7 @@ namespace sg {
 
 const char* products_library(DType dtype) {
   using namespace kernels::onednn;
-  const bool as_they_are = !is_16bit(dtype) || (dtype == DType::bf16 && available() && multiplies_bf16());
+  const bool as_they_are = !is_16bit(dtype) || (dtype == DType::bf16 && multiplies_bf16());
   return as_they_are ? SG_LIBRARY : SG_LIBRARY ", 16-bit values converted to f32";
 }
 
