@@ -41,6 +41,7 @@ struct Case {
   std::string op, inputs, output;  // inputs: names, one blank between them
   std::function<Variable(const std::vector<Variable>&)> forward;
 };
+void PrintTo(const Case& c, std::ostream* out) { *out << c.op; }
 
 Variable attend(const std::vector<Variable>& in, bool causal) {
   return attention(in[0], in[1], in[2], {.causal = causal, .scale = 0, .mask = {}, .dropout = 0, .random = {}});

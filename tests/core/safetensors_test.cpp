@@ -49,6 +49,7 @@ struct Bad {
   std::string file;
   const char* message;
 };
+void PrintTo(const Bad& bad, std::ostream* out) { *out << bad.name; }
 
 const std::vector<Bad>& bad_headers() {
   static const std::vector<Bad> table = {

@@ -53,6 +53,7 @@ struct Way {
   Order order;
   bool portable_switch = false;
 };
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 const Way ways[] = {{"Forward", Order::forward},
                     {"Reverse", Order::reverse},
                     {"Random", Order::random},

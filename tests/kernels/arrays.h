@@ -2,11 +2,16 @@
 #pragma once
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <vector>
 
 #include "kernels/cpu/runtime/parallel.h"
 #include "kernels/table.h"
+
+namespace sg {
+inline void PrintTo(DType type, std::ostream* out) { *out << name_of(type); }  // in the names of tests
+}  // namespace sg
 
 namespace sg::test {
 

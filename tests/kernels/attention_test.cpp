@@ -18,6 +18,7 @@ struct Case {
   float dropout = 0;
   bool packed = false;  // heads lie side by side in rows, (b,t,h,d)
 };
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 const Case cases[] = {
     {"one", 1, 1, 1, 1, 1, 4},

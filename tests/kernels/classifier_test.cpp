@@ -14,6 +14,7 @@ struct Case {
   bool wide_gradient = false;  // d_weight f32 for 16-bit weights
   bool i32_targets = false;
 };
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 const Case cases[] = {
     {"one", 1, 1, 1},

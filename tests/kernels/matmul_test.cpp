@@ -15,6 +15,7 @@ struct Case {
   bool accumulate = false, bias = false;
   int64_t gap = 0;
 };
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 const Case cases[] = {
     {"one", {1, 1}, {1, 1}, {1, 1}},

@@ -62,6 +62,10 @@ TEST(Nn, SoftmaxAndItsBackward) {
 struct Norm {
   bool centred, residual, bias, d_sum;
 };
+void PrintTo(const Norm& n, std::ostream* out) {
+  *out << (n.centred ? "layernorm" : "rmsnorm") << (n.residual ? "_residual" : "") << (n.bias ? "_bias" : "")
+       << (n.d_sum ? "_through" : "");
+}
 
 // Forward and backward of LayerNorm or RMSNorm against sums in f64 over what the kernel stored.
 std::vector<Array> check_norm(const KernelTable& table, DType type, const std::vector<int64_t>& shape,
@@ -127,11 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Nn, NormTest,
                          testing::Values(Norm{true, false, true, false}, Norm{true, true, true, true},
                                          Norm{true, false, false, true}, Norm{false, false, false, false},
                                          Norm{false, true, false, true}),
-                         [](const testing::TestParamInfo<Norm>& info) {
-                           const Norm& n = info.param;
-                           return std::string(n.centred ? "layernorm" : "rmsnorm") + (n.residual ? "_residual" : "") +
-                                  (n.bias ? "_bias" : "") + (n.d_sum ? "_through" : "");
-                         });
+                         [](const auto& info) { return testing::PrintToString(info.param); });
 
 TEST(Nn, ActivationBackwardIsThePointwiseOneAndItsColumnSums) {
   const std::pair<PointwiseOp, PointwiseOp> pairs[] = {{PointwiseOp::gelu, PointwiseOp::gelu_backward},
