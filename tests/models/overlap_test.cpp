@@ -48,7 +48,7 @@ size_t train(const dist::Options& options, const std::string& file) {
   size_t buckets = 0;
   dist::CommOptions comm_options;
   comm_options.ranks = 2;
-  comm_options.link_latency = 1e-3;
+  comm_options.link_latency = 2e-2;
   trace::start(file);
   dist::run_threads(comm_options, [&](dist::Comm& comm) {
     Gpt2 model({.layers = 4, .heads = 2, .width = 32, .context = 16, .vocab = 64});
