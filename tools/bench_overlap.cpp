@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/ops.h"
+#include "dist/engine.h"
 #include "dist/flat_space.h"
 #include "dist/launch.h"
 #include "models/gpt2.h"
