@@ -81,7 +81,10 @@ class BucketEngine : public Engine {
   void drop_gradients(int bucket);
   // Waits until at most so many buckets are under way.
   void limit_in_flight(size_t buckets);
-  float mean_scale() const { return 1.0f / static_cast<float>(comm_.size()); }
+  // How gradients cross: their mean over the ranks.
+  Reduction mean_reduction() const {
+    return {.scale = 1.0f / static_cast<float>(comm_.size()), .algorithm = options_.reduction};
+  }
   static int64_t owned_size(const std::vector<Owned>& parts) {
     int64_t size = 0;
     for (const Owned& part : parts) size += part.end - part.begin;

@@ -2,36 +2,21 @@
 // averages them, updates, and sends parameters back. Its link carries everybody's gradients, which is what DDP mends.
 // Replica 0: (P + G + K)φ bytes, others (P + G)φ. Per step: replica 0 receives and sends (N − 1)φ elements, others φ
 // and φ.
-#include "core/ops.h"
 #include "dist/engines.h"
-#include "dist/flat_engine.h"
+#include "dist/gradient_memory.h"
 
 namespace sg::dist {
 namespace {
 
-class Dp final : public FlatEngine {
+class Dp final : public WholeGradients {
  public:
-  Dp(std::vector<Unit> units, const Options& options, Comm& comm) : FlatEngine(std::move(units), options, comm) {}
+  Dp(std::vector<Unit> units, const Options& options, Comm& comm) : WholeGradients(std::move(units), options, comm) {}
 
  private:
-  void allocate(const std::vector<Owned>& parts) override {
-    FlatEngine::allocate(parts);
-    CategoryScope scope(Category::gradients);
-    gradients_ = empty({space_.size()}, options_.precision);
-  }
-
   Shards owners(const Message& message) const override { return Shards::whole(message.size(), comm_.size(), 0); }
-  Tensor mean_of(const Owned& part) override { return gradients_.slice(0, part.begin, part.end); }
-
-  Tensor open(int bucket) override {
-    const Bucket& b = space_.buckets()[static_cast<size_t>(bucket)];
-    return gradients_.slice(0, b.begin, b.end);
-  }
-
   // A reduction whose only owner is replica 0.
   Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) override {
-    return comm_.reduce_scatter(call, gradient, owners(message), mean,
-                                {.scale = mean_scale(), .algorithm = options_.reduction});
+    return comm_.reduce_scatter(call, gradient, owners(message), mean, mean_reduction());
   }
 
   void publish() override {
@@ -42,8 +27,6 @@ class Dp final : public FlatEngine {
           .wait();
     }
   }
-
-  Tensor gradients_;  // (φ)
 };
 
 }  // namespace

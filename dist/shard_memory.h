@@ -1,10 +1,8 @@
-// The memory of engines that shard gradients.
+// Memory for the parts that a rank owns of something.
 #pragma once
 #include <utility>
-#include <vector>
 
 #include "core/ops.h"
-#include "dist/flat_space.h"
 
 namespace sg::dist {
 
@@ -25,25 +23,6 @@ class ShardArray {
  private:
   Tensor array_;
   int64_t given_ = 0;
-};
-
-// Buckets that exist only from their first contribution until they have been reduced.
-class TransientBuckets {
- public:
-  explicit TransientBuckets(const FlatSpace& space) : space_(space), buffers_(space.buckets().size()) {}
-
-  bool is_open(int bucket) const { return buffers_[static_cast<size_t>(bucket)].defined(); }
-  Tensor open(int bucket) {
-    Tensor& buffer = buffers_[static_cast<size_t>(bucket)];
-    if (buffer.defined()) return buffer;
-    CategoryScope scope(Category::buckets);
-    return buffer = empty({space_.buckets()[static_cast<size_t>(bucket)].size()}, space_.dtype());
-  }
-  void close(int bucket) { buffers_[static_cast<size_t>(bucket)] = {}; }
-
- private:
-  const FlatSpace& space_;
-  std::vector<Tensor> buffers_;
 };
 
 }  // namespace sg::dist

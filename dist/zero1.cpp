@@ -2,41 +2,24 @@
 // whole parameters and gradients, sharded optimizer state. The owner of a shard gets its mean gradient, updates, and
 // sends the result. Per rank: (P + G)φ + K·s bytes. Per step: a reduce-scatter and an all-gather of parameters, 2fφ
 // elements; with an all-reduce in the reduce-scatter's place, for study, 3fφ.
-#include "core/ops.h"
 #include "dist/engines.h"
-#include "dist/flat_engine.h"
+#include "dist/gradient_memory.h"
 
 namespace sg::dist {
 namespace {
 
-class Zero1 final : public FlatEngine {
+class Zero1 final : public WholeGradients {
  public:
-  Zero1(std::vector<Unit> units, const Options& options, Comm& comm) : FlatEngine(std::move(units), options, comm) {}
+  Zero1(std::vector<Unit> units, const Options& options, Comm& comm)
+      : WholeGradients(std::move(units), options, comm) {}
 
  private:
-  void allocate(const std::vector<Owned>& parts) override {
-    FlatEngine::allocate(parts);
-    CategoryScope scope(Category::gradients);
-    gradients_ = empty({space_.size()}, options_.precision);
-  }
-
-  // A shard's mean lies where the rank's own contribution was.
-  Tensor mean_of(const Owned& part) override { return gradients_.slice(0, part.begin, part.end); }
-
-  Tensor open(int bucket) override {
-    const Bucket& b = space_.buckets()[static_cast<size_t>(bucket)];
-    return gradients_.slice(0, b.begin, b.end);
-  }
-
   Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) override {
-    const Reduction reduction{.scale = mean_scale(), .algorithm = options_.reduction};
-    if (!options_.zero1_all_reduce) return comm_.reduce_scatter(call, gradient, message.shards, mean, reduction);
-    return comm_.all_reduce(call, gradient, gradients_.slice(0, message.begin, message.end), reduction);
+    if (!options_.zero1_all_reduce) return comm_.reduce_scatter(call, gradient, message.shards, mean, mean_reduction());
+    return comm_.all_reduce(call, gradient, gradients_.slice(0, message.begin, message.end), mean_reduction());
   }
 
   void publish() override { gather_parameters(); }
-
-  Tensor gradients_;  // (φ)
 };
 
 }  // namespace

@@ -7,15 +7,15 @@
 
 #include "core/ops.h"
 #include "dist/engines.h"
-#include "dist/shard_memory.h"
+#include "dist/gradient_memory.h"
 
 namespace sg::dist {
 namespace {
 
-class Zero3 final : public BucketEngine {
+class Zero3 final : public ShardedGradients<BucketEngine> {
  public:
   Zero3(std::vector<Unit> units, const Options& options, Comm& comm)
-      : BucketEngine(std::move(units), options, comm), buckets_(space_) {}
+      : ShardedGradients(std::move(units), options, comm) {}
 
  private:
   // A unit's own parameters: their shards here, and the slot that they are gathered into.
@@ -30,13 +30,11 @@ class Zero3 final : public BucketEngine {
 
   // ---- memory
   void allocate(const std::vector<Owned>& parts) override {
-    gradients_ = ShardArray(owned_size(parts), options_.precision, Category::gradients);
+    allocate_means(parts);
     ShardArray shards(owned_size(parts), options_.precision, Category::parameters);
     for (const Owned& part : parts) shards_.push_back({part.begin, part.end, shards.next(part.end - part.begin)});
   }
   Tensor parameters_of(const Owned& part) override { return shard(part.begin, part.end); }
-  Tensor mean_of(const Owned& part) override { return gradients_.next(part.end - part.begin); }
-
   // This rank's part of a message; empty where it owns nothing.
   Tensor shard(int64_t begin, int64_t end) const {
     const auto found = std::find_if(shards_.begin(), shards_.end(),
@@ -175,22 +173,10 @@ class Zero3 final : public BucketEngine {
   }
 
   // ---- gradients
-  Tensor open(int bucket) override {
-    if (!buckets_.is_open(bucket)) limit_in_flight(1);
-    return buckets_.open(bucket);
-  }
-  void close(int bucket) override {
-    drop_gradients(bucket);
-    buckets_.close(bucket);
-  }
-
   Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) override {
-    return comm_.reduce_scatter(call, gradient, message.shards, mean,
-                                {.scale = mean_scale(), .algorithm = options_.reduction});
+    return comm_.reduce_scatter(call, gradient, message.shards, mean, mean_reduction());
   }
 
-  TransientBuckets buckets_;
-  ShardArray gradients_;            // (s)
   std::vector<OwnedRange> shards_;  // (s) of parameters, by message
   std::vector<Live> live_;          // by unit
   std::vector<size_t> order_;       // units as a micro-step needs them

@@ -62,15 +62,6 @@ Outcome outcome_of(pid_t child, const Folder& folder) {
 
 }  // namespace
 
-Folder::Folder() {
-  std::string name = (std::filesystem::temp_directory_path() / "shardgrad-XXXXXX").string();
-  if (mkdtemp(name.data())) path_ = name;
-}
-Folder::~Folder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 void write(const std::string& path, const std::string& contents) { std::ofstream(path, std::ios::binary) << contents; }
 std::string read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/temporary_folder.h"
+
 namespace sg::cli {
 
 struct Outcome {
@@ -13,18 +15,7 @@ struct Outcome {
   std::string both() const { return out + err; }
 };
 
-// A temporary folder, removed with all it holds.
-class Folder {
- public:
-  Folder();
-  ~Folder();
-  Folder(const Folder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using Folder = test::TemporaryFolder;
 
 void write(const std::string& path, const std::string& contents);
 std::string read(const std::string& path);

@@ -14,9 +14,12 @@
 #include "core/error.h"
 #include "core/input_file.h"
 #include "tests/core/temporary_folder.h"
+#include "tests/errors.h"
 
 namespace sg {
 namespace {
+
+using test::error_of;
 
 namespace fs = std::filesystem;
 using test::contents_of;
@@ -39,19 +42,6 @@ class FailCall {
  private:
   Names calls_;
 };
-
-// Error of fn; a failed expectation when there is none.
-template <class F>
-std::string error_of(ErrorKind kind, F fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), kind) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
 
 TEST(AtomicFile, ReplacesAFileInTheOrderThatSurvivesACrash) {
   const TemporaryFolder folder;

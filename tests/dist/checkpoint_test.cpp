@@ -9,9 +9,12 @@
 #include "core/safetensors.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/dist/checkpoint_ranks.h"
+#include "tests/errors.h"
 
 namespace sg::dist {
 namespace {
+
+using test::error_of;
 
 namespace fs = std::filesystem;
 using test::contents_of;
@@ -49,18 +52,6 @@ Values read(const CheckpointReader& reader, const std::string& kind, int64_t beg
 void expect_success(const std::vector<std::exception_ptr>& errors) {
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);
-}
-
-template <class F>
-std::string error_of(ErrorKind kind, F fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), kind) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
 }
 
 TEST(Checkpoint, OneRankSavesAndLoads) {

@@ -13,10 +13,12 @@
 #include "core/error.h"
 #include "models/sampling.h"
 #include "tests/core/temporary_folder.h"
+#include "tests/errors.h"
 
 namespace sg::models {
 namespace {
 
+using test::error_of;
 using test::put;
 using test::TemporaryFolder;
 using Ids = std::vector<uint16_t>;
@@ -41,18 +43,6 @@ Ids ascending(size_t n) {
 TokenDataset counting(const TemporaryFolder& folder, size_t n, double val_fraction) {
   put(folder / "ids.bin", bytes_of(ascending(n)));
   return {folder / "ids.bin", 65536, val_fraction};
-}
-
-template <class F>
-std::string error_of(ErrorKind kind, F fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), kind) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
 }
 
 TEST(Permutation, IsOneForEverySize) {

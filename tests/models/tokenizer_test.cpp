@@ -3,27 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "tests/errors.h"
 
 namespace sg::models {
 namespace {
 
+using test::error_of;
 using Ids = std::vector<uint16_t>;
 
 std::string decoded(const Tokenizer& tokenizer, const Ids& ids) {
   return tokenizer.decode(std::vector<int32_t>(ids.begin(), ids.end()));
-}
-
-// The message of the error that fn must throw.
-template <class F>
-std::string error_of(ErrorKind kind, F fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), kind) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
 }
 
 TEST(Tokenizer, BytesTakeAnything) {
