@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "autograd/backward.h"
 #include "autograd/ops.h"
@@ -78,6 +77,7 @@ void BucketEngine::start() {
   make_accumulators();
   fill_masters();
   place_parameters();
+  place_frozen();
   watch();
 }
 
@@ -128,6 +128,12 @@ void BucketEngine::fill_masters() {
     }
   }
   optimizer_->publish_masters();
+}
+
+// Every rank keeps them whole, dense, so that a checkpoint can be read into them.
+void BucketEngine::place_frozen() {
+  CategoryScope scope(Category::parameters);
+  for (Variable& p : frozen_) p.set_tensor(contiguous(cast(p.tensor(), options_.precision)));
 }
 
 void BucketEngine::watch() {
@@ -342,35 +348,6 @@ std::string BucketEngine::nonfinite_cause(const std::vector<StepReport>& reports
            (report.nonfinite->rank >= 0 ? fmt::format(", rank {})", report.nonfinite->rank) : ", the sum over ranks)");
   }
   return fmt::format("the gradient of {} isn't finite", parameter);
-}
-
-// ---- state
-
-std::vector<StateEntry> BucketEngine::state() {
-  synchronize();
-  return optimizer_->state();
-}
-
-std::string BucketEngine::scalars() const {
-  nlohmann::json json{{"t", optimizer_->t()}, {"step", step_}};
-  if (scaler_) {
-    const auto& scaler = scaler_->state();
-    json["loss_scaler"] = {{"scale", scaler.scale}, {"good", scaler.good}, {"hysteresis_left", scaler.hysteresis_left}};
-  }
-  return json.dump();
-}
-
-void BucketEngine::restore(const std::string& scalars) {
-  const auto json = nlohmann::json::parse(scalars);
-  optimizer_->set_t(json.at("t"));
-  step_ = json.at("step");
-  if (scaler_) {
-    const auto& scaler = json.at("loss_scaler");
-    scaler_->restore({scaler.at("scale"), scaler.at("good"), scaler.at("hysteresis_left")});
-  }
-  optimizer_->publish_masters();
-  publish();
-  synchronize();
 }
 
 }  // namespace sg::dist

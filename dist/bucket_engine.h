@@ -32,6 +32,7 @@ class BucketEngine : public Engine {
   void set_learning_rate(double lr) final { lr_ = lr; }
   void raise_flag() final { flag_ = true; }
   void synchronize() override {}
+  int64_t steps() const final { return step_; }
   std::vector<StateEntry> state() final;
   std::string scalars() const final;
   void restore(const std::string& scalars) final;
@@ -56,7 +57,7 @@ class BucketEngine : public Engine {
   // ---- what an engine decides
   // Its memory: parameters and gradients, as far as they stay; called once, when it is known what this rank updates.
   virtual void allocate(const std::vector<Owned>& parts) = 0;
-  // Moves every parameter's initial value there and points the variables at it.
+  // Moves every trainable parameter's initial value there and points the variables at it.
   virtual void place_parameters() = 0;
   virtual Tensor parameters_of(const Owned& part) = 0;  // where the part's parameters lie, one-dimensional
   virtual Tensor mean_of(const Owned& part) = 0;        // where the mean of the part's gradient arrives, likewise
@@ -108,6 +109,7 @@ class BucketEngine : public Engine {
   void own_parts();
   void make_accumulators();
   void fill_masters();
+  void place_frozen();
   void watch();
   Tensor gradient_of(int position);
   void arrived(int position);

@@ -2,9 +2,9 @@
 // point leaves the newest complete one loadable.
 //
 //   DIR/latest                                the newest one's tag, one line
-//   DIR/<tag>/manifest.json                   step, world, numerics, state; every shard's size and SHA-256; its own
-//   SHA-256 DIR/<tag>/shard-00000-of-00002.safetensors   rank 0's entries; which ranges of which parameters: "pieces"
-//   of its metadata
+//   DIR/<tag>/manifest.json      step, world, numerics, engine, state; every shard's size and SHA-256; its own SHA-256
+//   DIR/<tag>/shard-00000-of-00002.safetensors
+//                                rank 0's entries; which ranges of which parameters: "piece:" entries of its metadata
 //
 // Order of a save: shards into DIR/<tag>.tmp-<unique>/, hashed while written, each fsynced; all ranks agree; rank 0
 // writes the manifest, fsyncs it and the folder, renames the folder, fsyncs DIR, replaces `latest`; only then old ones
@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,11 +38,15 @@ inline CheckpointRanks ranks_of(Comm& comm) {
 struct Checkpoint {
   std::string tag;  // letters, digits and . _ -; not "latest"
   uint64_t step = 0;
-  std::string numerics = "{}", state = "{}";  // JSON objects; rank 0's are saved
-  // This rank's. Ranks hold disjoint ranges, or all of them the same ones (ddp), of which each then writes a part; over
-  // all ranks every parameter is there from end to end.
+  // JSON objects, of which rank 0's are saved: what bits depend on, the engine's scalars, and the program's own.
+  std::string numerics = "{}", engine = "{}", state = "{}";
+  // This rank's. Ranks hold disjoint ranges, or share them, and then each writes a part; over all ranks every parameter
+  // is there from end to end.
   std::vector<StateEntry> entries{};
 };
+
+// What an engine has to save, as views of its memory. Collective, between steps. An empty tag: "step-000012".
+Checkpoint checkpoint_of(Engine& engine, const std::string& tag = {});
 
 // Collective. All ranks succeed, or all throw: the first failing rank's error (io; usage for a bad tag) with its
 // number; the old checkpoints are then as they were and the temporary folder is gone. A checkpoint of the same tag is
@@ -72,19 +77,23 @@ class CheckpointReader {
   uint64_t step() const { return step_; }
   int world() const { return world_; }  // ranks that saved it; any number may load it
   const std::string& numerics() const { return numerics_; }
+  const std::string& engine() const { return engine_; }
   const std::string& state() const { return state_; }
 
+  std::set<std::string> kinds() const;
   // Names and shapes of the parameters whose `kind` is there.
   std::map<std::string, Shape> parameters(const std::string& kind = "master") const;
   // Elements [begin, end) of a parameter into `out`, dense, one-dimensional, of the saved dtype.
   void read(const std::string& parameter, const std::string& kind, int64_t begin, int64_t end, const Tensor& out) const;
-  // Fills every entry's values. Nothing is written unless the checkpoint has all of them in these shapes.
+  // Error bad_input unless the checkpoint has all of them in these shapes.
+  void check_fits(std::span<const StateEntry> entries) const;
+  // Fills every entry's values, if they all fit.
   void read(std::span<const StateEntry> entries) const;
 
  private:
   void open(const CheckpointRanks& ranks);
 
-  std::string path_, tag_, numerics_, state_;
+  std::string path_, tag_, numerics_, engine_, state_;
   uint64_t step_ = 0;
   int world_ = 0;
   std::unique_ptr<const ShardIndex> shards_;

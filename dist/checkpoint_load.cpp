@@ -72,6 +72,7 @@ void CheckpointReader::open(const CheckpointRanks& ranks) {
     step_ = manifest.step;
     world_ = static_cast<int>(manifest.shards.size());
     numerics_ = manifest.numerics;
+    engine_ = manifest.engine;
     state_ = manifest.state;
     for (int shard = ranks.rank; shard < world_; shard += ranks.size)
       verify(shard_path(path_, shard, world_), manifest.shards[static_cast<size_t>(shard)]);
@@ -85,6 +86,8 @@ void CheckpointReader::open(const CheckpointRanks& ranks) {
 
 CheckpointReader::~CheckpointReader() = default;
 
+std::set<std::string> CheckpointReader::kinds() const { return shards_->kinds(); }
+
 std::map<std::string, Shape> CheckpointReader::parameters(const std::string& kind) const {
   return shards_->parameters(kind);
 }
@@ -94,12 +97,19 @@ void CheckpointReader::read(const std::string& parameter, const std::string& kin
   shards_->read(parameter, kind, begin, end, out);
 }
 
-void CheckpointReader::read(std::span<const StateEntry> entries) const {
+void CheckpointReader::check_fits(std::span<const StateEntry> entries) const {
   for (const StateEntry& e : entries) {
     const Shape& saved = shards_->shape(e.parameter, e.kind);
     check(ErrorKind::bad_input, saved == e.shape, "{}: {} has shape {} there and {} here; is it another model's?",
           path_, e.parameter, saved, e.shape);
+    check(ErrorKind::bad_input, shards_->dtype(e.parameter, e.kind) == e.values.dtype(),
+          "{}: {} of {} is {} there and {} here; is its precision another?", path_, e.kind, e.parameter,
+          name_of(shards_->dtype(e.parameter, e.kind)), name_of(e.values.dtype()));
   }
+}
+
+void CheckpointReader::read(std::span<const StateEntry> entries) const {
+  check_fits(entries);
   for (const StateEntry& e : entries) shards_->read(e.parameter, e.kind, e.begin, e.end, e.values);
 }
 

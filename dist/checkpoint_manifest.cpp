@@ -41,6 +41,7 @@ json as_json(const Manifest& m) {
           {"sequence", m.sequence},
           {"world", m.shards.size()},
           {"numerics", parse_json(m.numerics, "numerics")},
+          {"engine", parse_json(m.engine, "engine")},
           {"state", parse_json(m.state, "state")},
           {"shards", shards}};
 }
@@ -67,6 +68,7 @@ Manifest read_manifest(const std::string& path, const std::string& tag) {
              .step = field<uint64_t>(content, "step", path),
              .sequence = field<uint64_t>(content, "sequence", path),
              .numerics = field<json>(content, "numerics", path).dump(),
+             .engine = field<json>(content, "engine", path).dump(),
              .state = field<json>(content, "state", path).dump()};
   check(ErrorKind::bad_input, m.tag == tag, "{}: is the manifest of {}", path, m.tag);
   const json shards = field<json>(content, "shards", path);

@@ -16,8 +16,8 @@ struct ShardFile {
 struct Manifest {
   std::string tag;
   uint64_t step = 0, sequence = 0;
-  std::string numerics = "{}", state = "{}";  // JSON objects
-  std::vector<ShardFile> shards{};            // by rank
+  std::string numerics = "{}", engine = "{}", state = "{}";  // JSON objects
+  std::vector<ShardFile> shards{};                           // by rank
 };
 
 std::string to_text(const Manifest& manifest);

@@ -15,20 +15,13 @@ namespace {
 
 constexpr size_t suffix_length = 5 + 16;  // of unique_suffix()
 
-// Where this rank's entries lie, as text that is equal where ranks hold the same.
-std::string ranges_of(const std::vector<StateEntry>& entries) {
-  std::string text;
-  for (const StateEntry& e : entries)
-    text += fmt::format("{}\n{}\n{} {} {}\n", e.kind, e.parameter, e.shape, e.begin, e.end);
-  return sha256(text);
-}
-
-// Rank r's part of entries that all ranks hold alike.
+// What this rank writes: its own runs, and rank r's part of those that all ranks share.
 std::vector<StateEntry> part_of(const std::vector<StateEntry>& entries, int rank, int world) {
   std::vector<StateEntry> parts;
   for (const StateEntry& e : entries) {
-    const int64_t n = e.end - e.begin, from = n * rank / world, to = n * (rank + 1) / world;
-    if (from == to && (n > 0 || rank > 0)) continue;  // an empty parameter is rank 0's
+    const int64_t n = e.end - e.begin, from = e.shared ? n * rank / world : 0,
+                  to = e.shared ? n * (rank + 1) / world : n;
+    if (e.shared && from == to && (n > 0 || rank > 0)) continue;  // an empty parameter is rank 0's
     StateEntry part = e;
     part.begin = e.begin + from;
     part.end = e.begin + to;
@@ -57,6 +50,7 @@ void commit(const std::string& folder, const Checkpoint& checkpoint, const std::
                           .step = checkpoint.step,
                           .sequence = others.empty() ? 1 : others.back().sequence + 1,
                           .numerics = checkpoint.numerics,
+                          .engine = checkpoint.engine,
                           .state = checkpoint.state,
                           .shards = shards}));
   manifest.finish();
@@ -109,18 +103,14 @@ void save_checkpoint(const std::string& folder, const Checkpoint& checkpoint, co
         temporary = path + suffix;
         begin_save(folder, path, temporary);
       }
-      return suffix + ranges_of(checkpoint.entries);
+      return suffix;
     });
-    temporary = path + begun[0].substr(0, suffix_length);
-    const auto same = [&](const std::string& text) {
-      return !text.compare(suffix_length, text.npos, begun[0], suffix_length);
-    };
-    const bool replicated = world > 1 && std::all_of(begun.begin(), begun.end(), same);
+    temporary = path + begun[0];
 
     const auto written = together(ranks, [&] {
       const ShardFile shard =
           write_shard(shard_path(temporary, rank, world), {checkpoint.tag, checkpoint.step, rank, world},
-                      replicated ? part_of(checkpoint.entries, rank, world) : checkpoint.entries);
+                      part_of(checkpoint.entries, rank, world));
       return shard.sha256 + std::to_string(shard.bytes);
     });
     std::vector<ShardFile> shards;

@@ -99,10 +99,12 @@ void ShardIndex::add_piece(const SafetensorsReader& shard, const std::string& te
   require(entry->shape.rank() == 1, "is not one-dimensional");
   const int64_t begin = piece["begin"].get<int64_t>(), length = entry->shape[0], whole = numel(shape);
   require(begin <= whole && length <= whole - begin, "reaches beyond its parameter");
-  Array& array =
-      arrays_.try_emplace({piece["kind"].get<std::string>(), piece["parameter"].get<std::string>()}, Array{shape})
-          .first->second;
-  require(array.shape == shape, "another shard gives the parameter another shape");
+  Array& array = arrays_
+                     .try_emplace({piece["kind"].get<std::string>(), piece["parameter"].get<std::string>()},
+                                  Array{shape, entry->dtype})
+                     .first->second;
+  require(array.shape == shape && array.dtype == entry->dtype,
+          "another shard gives the parameter another shape or dtype");
   array.pieces.push_back({begin, begin + length, &shard, entry});
 }
 
@@ -118,6 +120,12 @@ void ShardIndex::check_cover() const {
     check(ErrorKind::bad_input, covered == numel(array.shape), "{}: {} of {}: {} of {} elements are there", checkpoint_,
           name.first, name.second, covered, numel(array.shape));
   }
+}
+
+std::set<std::string> ShardIndex::kinds() const {
+  std::set<std::string> found;
+  for (const auto& [name, array] : arrays_) found.insert(name.first);
+  return found;
 }
 
 std::map<std::string, Shape> ShardIndex::parameters(const std::string& kind) const {
@@ -136,6 +144,10 @@ const ShardIndex::Array& ShardIndex::find(const std::string& parameter, const st
 
 const Shape& ShardIndex::shape(const std::string& parameter, const std::string& kind) const {
   return find(parameter, kind).shape;
+}
+
+DType ShardIndex::dtype(const std::string& parameter, const std::string& kind) const {
+  return find(parameter, kind).dtype;
 }
 
 void ShardIndex::read(const std::string& parameter, const std::string& kind, int64_t begin, int64_t end,

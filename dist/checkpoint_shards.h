@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,8 +31,10 @@ class ShardIndex {
  public:
   ShardIndex(const std::string& checkpoint, const std::string& tag, uint64_t step, int world);
 
+  std::set<std::string> kinds() const;
   std::map<std::string, Shape> parameters(const std::string& kind) const;
   const Shape& shape(const std::string& parameter, const std::string& kind) const;
+  DType dtype(const std::string& parameter, const std::string& kind) const;
   void read(const std::string& parameter, const std::string& kind, int64_t begin, int64_t end, const Tensor& out) const;
 
  private:
@@ -42,6 +45,7 @@ class ShardIndex {
   };
   struct Array {
     Shape shape;
+    DType dtype;
     std::vector<Piece> pieces{};  // ascending
   };
   void add(const SafetensorsReader& shard, const ShardLabel& label);

@@ -6,6 +6,7 @@
 //     Variable loss = engine->forward([&] { return model.loss(batch.tokens, batch.targets); });
 //     engine->backward(loss);
 //     StepResult result = engine->step();        // updates after every micro_steps-th call
+//   engine->save("out");                         // goes on from there: engine->load("out")
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -30,14 +31,17 @@ struct StepResult {
   bool flagged = false;   // some rank called raise_flag
 };
 
-// A run of one parameter's optimizer state, as checkpoints hold it.
+// A run of one parameter's state, as checkpoints hold it: of its optimizer state, or of its value where it is frozen.
 struct StateEntry {
   std::string parameter;       // its name
-  std::string kind;            // "master", "moment1", "moment2", "momentum"
+  std::string kind;            // "master", "moment1", "moment2", "momentum"; "frozen"
   Shape shape;                 // the parameter's
   int64_t begin = 0, end = 0;  // which of its elements
-  Tensor values;               // (end − begin) f32, a view of the engine's memory
+  Tensor values;               // (end − begin), a view of the engine's memory: f32; frozen: of the parameter's dtype
+  bool shared = false;         // every rank holds this very run; otherwise this rank alone
 };
+
+class CheckpointReader;  // checkpoint.h
 
 class Engine {
  public:
@@ -59,8 +63,19 @@ class Engine {
   virtual void
   synchronize() = 0;  // everything under way has arrived: parameters are the last step's, also for eval and save
 
-  // What this rank holds of the optimizer's state, in registration order, and the numbers beside it (JSON: t, loss
-  // scale).
+  // Saves everything that the engine goes on from as folder/tag ("step-000012" unless given), by the protocol of
+  // checkpoint.h; the data's position and the schedule are the program's. Collective, between steps.
+  void save(const std::string& folder, const std::string& tag = {});
+  // The reverse, exactly, whatever engine, partition and number of ranks saved it; without a tag the newest.
+  // Collective. Errors, on all ranks: bad_input, also where it isn't this model's and optimizer's; nothing has changed
+  // then.
+  void load(const std::string& folder, const std::string& tag = {});
+  void load(const CheckpointReader& checkpoint);
+
+  virtual int64_t steps() const = 0;  // ended since the run began, skipped ones too: where the data goes on
+
+  // What this rank holds of the model's state, in registration order, frozen parameters last, and the numbers beside it
+  // (JSON: t, steps, learning rate, loss scale). Usage error within a step.
   virtual std::vector<StateEntry> state() = 0;
   virtual std::string scalars() const = 0;
   // Writes into state()'s tensors came before: parameters follow from the masters. Restores the numbers.

@@ -16,8 +16,6 @@ void FlatEngine::place_parameters() {
     copy_(place, p.tensor());
     p.set_tensor(place);
   }
-  CategoryScope scope(Category::parameters);
-  for (Variable& p : frozen_) p.set_tensor(cast(p.tensor(), options_.precision));
 }
 
 void FlatEngine::gather_parameters() {

@@ -62,8 +62,6 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
       const Live& unit = live_[owner_of(p)];
       p.set_tensor({unit.slot, placed.offset - unit.begin, p.shape(), dense_strides(p.shape()), options_.precision});
     }
-    CategoryScope scope(Category::parameters);
-    for (Variable& p : frozen_) p.set_tensor(cast(p.tensor(), options_.precision));
     for (size_t u = 0; u < units_.size(); ++u) hook(u);
   }
 

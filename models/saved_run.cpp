@@ -35,7 +35,6 @@ std::string SavedRun::text() const {
                {"tokenizer", tokenizer},
                {"seed", seed},
                {"steps", steps},
-               {"engine", engine},
                {"record", record.text()}})
       .dump();
 }
@@ -56,7 +55,6 @@ SavedRun SavedRun::parse(const std::string& text, const std::string& source) {
     run.tokenizer = json.at("tokenizer");
     run.seed = json.at("seed");
     run.steps = json.at("steps");
-    run.engine = json.at("engine");
     run.record = RunRecord::parse(json.at("record"), source);
   } catch (const nlohmann::json::exception& e) {
     fail(ErrorKind::bad_input, "{}: not a run of these programs: {}", source, e.what());

@@ -15,7 +15,6 @@ struct SavedRun {
   std::string tokenizer;
   uint64_t seed = 0;
   int64_t steps = 0;
-  std::string engine;  // its scalars
   RunRecord record;
 
   std::string text() const;  // a JSON object

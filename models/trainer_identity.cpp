@@ -86,9 +86,7 @@ void Trainer::adopt(const dist::CheckpointReader& checkpoint) {
 
 void Trainer::restore(const dist::CheckpointReader& checkpoint) {
   const SavedRun saved = SavedRun::parse(checkpoint.state(), checkpoint.path());
-  const std::vector<dist::StateEntry> entries = engine_->state();
-  checkpoint.read(entries);
-  engine_->restore(saved.engine);
+  engine_->load(checkpoint);
   record_ = saved.record;
   check(ErrorKind::bad_input, steps_done() <= options_.steps, "resume: {} has done {} steps, --steps asks for {}",
         checkpoint.path(), steps_done(), options_.steps);
@@ -96,19 +94,15 @@ void Trainer::restore(const dist::CheckpointReader& checkpoint) {
 
 void Trainer::save() {
   if (options_.out.empty()) return;
-  engine_->synchronize();
   const SavedRun run{.family = family_.name,
                      .size = options_.size,
                      .tokenizer = data_.tokenizer().to_json(),
                      .seed = options_.seed,
                      .steps = options_.steps,
-                     .engine = engine_->scalars(),
                      .record = record_};
-  const dist::Checkpoint checkpoint{.tag = fmt::format("step-{:06}", steps_done()),
-                                    .step = static_cast<uint64_t>(steps_done()),
-                                    .numerics = Json(identity_.numerics).dump(),
-                                    .state = run.text(),
-                                    .entries = engine_->state()};
+  dist::Checkpoint checkpoint = dist::checkpoint_of(*engine_);
+  checkpoint.numerics = Json(identity_.numerics).dump();
+  checkpoint.state = run.text();
   dist::save_checkpoint(options_.out, checkpoint, dist::ranks_of(comm_));
 }
 

@@ -98,8 +98,9 @@ TEST(Checkpoint, ShardsOfAnyPartitionLoadIntoAnyOther) {
 TEST(Checkpoint, WhatAllRanksHoldIsWrittenOnceInParts) {
   const TemporaryFolder folder;
   expect_success(on_threads(3, [&](const CheckpointRanks& ranks) {
-    save_checkpoint(folder.path(),
-                    checkpoint(1, {entry("master", 0, elements), {"none", "master", {0}, 0, 0, zeros({0})}}), ranks);
+    StateEntry whole = entry("master", 0, elements), none{"none", "master", {0}, 0, 0, zeros({0}), true};
+    whole.shared = true;
+    save_checkpoint(folder.path(), checkpoint(1, {whole, none}), ranks);
   }));
   uint64_t bytes = 0;
   for (int rank = 0; rank < 3; ++rank) {

@@ -85,7 +85,7 @@ inline void collect(Outcome& outcome, Engine& engine, std::mutex& mutex) {
   for (const StateEntry& entry : engine.state()) {
     auto& all = outcome.state[entry.kind + "/" + entry.parameter];
     all.resize(static_cast<size_t>(numel(entry.shape)));
-    const std::vector<float> values = entry.values.to_vector<float>();
+    const std::vector<float> values = cast(entry.values, DType::f32).to_vector<float>();
     std::copy(values.begin(), values.end(), all.begin() + entry.begin);
   }
 }
