@@ -74,7 +74,7 @@ void BucketEngine::start() {
   for (const Placed& placed : space_.parameters()) broadcast(placed.parameter);
   for (const Variable& p : frozen_) broadcast(p);
   own_parts();
-  make_accumulators();
+  make_sums();
   fill_masters();
   place_parameters();
   place_frozen();
@@ -92,29 +92,36 @@ void BucketEngine::own_parts() {
         const int64_t begin = message.begin + shards.offset(rank), end = begin + shards.count(rank);
         for (const Slice& slice : space_.slices(begin, end)) held[static_cast<size_t>(rank)].push_back(slice);
         const bool mine = rank == comm_.rank() || shards.ranks() == 1;
-        if (mine && begin < end) owned_.push_back({static_cast<int>(b), begin, end, {}, {}});
+        if (mine && begin < end) owned_.push_back({static_cast<int>(b), begin, end, {}});
       }
     }
   }
   norm_ = std::make_unique<GradientNorm>(space_, std::move(held));
   allocate(owned_);
   std::vector<OwnedRange> ranges;
-  for (Owned& part : owned_) {
-    part.gradient = mean_of(part);
-    ranges.push_back({part.begin, part.end, parameters_of(part)});
-  }
+  for (const Owned& part : owned_) ranges.push_back({part.begin, part.end, parameters_of(part)});
   optimizer_ = std::make_unique<ShardedOptimizer>(space_, std::move(ranges), options_.optimizer);
 }
 
-void BucketEngine::make_accumulators() {
-  if (options_.micro_steps == 1) return;
-  if (!ranks_first()) {
+// Where what crosses arrives, and where micro-steps add up: on every rank before they cross, or at the owner after.
+void BucketEngine::make_sums() {
+  const int k = options_.micro_steps, levels = options_.elastic_determinism ? MicroStepSum::tree_levels(k) : 1;
+  if (!ranks_first() && k > 1) {
     CategoryScope scope(Category::accumulation);
     accumulated_ = empty({space_.size()});
-    return;
   }
-  ShardArray sums(owned_size(owned_), DType::f32, Category::accumulation);
-  for (Owned& part : owned_) part.accumulator = sums.next(part.end - part.begin);
+  const bool sums = options_.elastic_determinism || (ranks_first() && k > 1);
+  ShardArray arrays(sums ? levels * owned_size(owned_) : 0, DType::f32, Category::accumulation);
+  for (Owned& part : owned_) {
+    const int64_t size = part.end - part.begin;
+    if (options_.elastic_determinism) {
+      std::vector<Tensor> tree;
+      for (int level = 0; level < levels; ++level) tree.push_back(arrays.next(size));
+      part.gradient = MicroStepSum::tree(std::move(tree), k);
+    } else {
+      part.gradient = MicroStepSum::left_to_right(mean_of(part), sums ? arrays.next(size) : Tensor());
+    }
+  }
 }
 
 // Masters are the unrounded f32 initial values.
@@ -157,7 +164,9 @@ Tensor BucketEngine::gradient_of(int position) {
 
 // ---- a micro-step
 
-double BucketEngine::seed() const { return scale_ / options_.micro_steps; }
+double BucketEngine::seed() const {
+  return scale_ / (options_.elastic_determinism ? options_.micro_steps * comm_.size() : options_.micro_steps);
+}
 
 Variable BucketEngine::forward(const std::function<Variable()>& loss) {
   const trace::Span span("forward");
@@ -218,7 +227,7 @@ void BucketEngine::leave(int b) {
     const Message& message = bucket.messages[m];
     const auto part = std::find_if(owned_.begin(), owned_.end(),
                                    [&](const Owned& o) { return o.begin >= message.begin && o.end <= message.end; });
-    const Tensor mean = part == owned_.end() ? empty({0}, space_.dtype()) : part->gradient;
+    const Tensor mean = part == owned_.end() ? empty({0}, mean_dtype()) : part->gradient.arrival(micro_step_);
     const Call call{fmt::format("{}.gradient.{}.{} from {}", name_of(options_.engine), b, m,
                                 space_.at(message.begin).parameter.name()),
                     Phase::step};
@@ -251,9 +260,7 @@ void BucketEngine::settle(const Pending& pending) {
   }
   close(pending.bucket);
   for (Owned& part : owned_) {
-    if (part.bucket != pending.bucket || !part.accumulator.defined()) continue;
-    if (micro_step_ == 0) copy_(part.accumulator, part.gradient);
-    else accumulate_(part.accumulator, part.gradient);
+    if (part.bucket == pending.bucket) part.gradient.arrived(micro_step_);
   }
 }
 
@@ -269,7 +276,7 @@ StepResult BucketEngine::step() {
   }
   limit_in_flight(0);
   std::vector<Tensor> gradients;
-  for (const Owned& part : owned_) gradients.push_back(part.accumulator.defined() ? part.accumulator : part.gradient);
+  for (const Owned& part : owned_) gradients.push_back(part.gradient.total());
   StepResult result = judge(exchange(gradients));
   if (result.applied) {
     optimizer_->step(gradients, lr_, optim::clip_factor(result.norm, options_.clip, result.loss_scale));

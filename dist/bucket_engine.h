@@ -16,6 +16,7 @@
 #include "dist/engine.h"
 #include "dist/flat_space.h"
 #include "dist/gradient_norm.h"
+#include "dist/micro_step_sum.h"
 #include "dist/sharded_optimizer.h"
 #include "dist/step_report.h"
 #include "optim/loss_scaler.h"
@@ -48,8 +49,7 @@ class BucketEngine : public Engine {
   struct Owned {
     int bucket = 0;
     int64_t begin = 0, end = 0;  // in the flat space; not empty
-    Tensor gradient;             // (end − begin) the mean arrives here, in the parameters' dtype
-    Tensor accumulator;          // ranks first and k > 1: (end − begin) f32, where the micro-steps' means add up
+    MicroStepSum gradient;       // (end − begin) what crosses arrives there and adds up over the micro-steps
   };
 
   BucketEngine(std::vector<Unit> units, const Options& options, Comm& comm);
@@ -60,7 +60,9 @@ class BucketEngine : public Engine {
   // Moves every trainable parameter's initial value there and points the variables at it.
   virtual void place_parameters() = 0;
   virtual Tensor parameters_of(const Owned& part) = 0;  // where the part's parameters lie, one-dimensional
-  virtual Tensor mean_of(const Owned& part) = 0;        // where the mean of the part's gradient arrives, likewise
+  // Where the mean of the part's gradient arrives, likewise. Not asked for with elastic determinism: f32 sums arrive in
+  // memory of their own.
+  virtual Tensor mean_of(const Owned& part) = 0;
 
   // The bucket's gradient of this micro-step, one-dimensional in the parameters' dtype: asked for when its first
   // contribution arrives, and again until it is closed. Contents undefined at first.
@@ -70,7 +72,7 @@ class BucketEngine : public Engine {
   // Who updates what of a message. One rank in the answer: everybody updates everything.
   virtual Shards owners(const Message& message) const { return message.shards; }
   // Sends a message of a bucket on its way. `gradient`: the message's range, in the parameters' dtype. The mean of what
-  // this rank owns of it arrives in `mean`.
+  // this rank owns of it arrives in `mean`, of that dtype or f32.
   virtual Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) = 0;
   virtual void begin_micro_step() {}
   virtual void end_micro_step() {}
@@ -82,10 +84,13 @@ class BucketEngine : public Engine {
   void drop_gradients(int bucket);
   // Waits until at most so many buckets are under way.
   void limit_in_flight(size_t buckets);
-  // How gradients cross: their mean over the ranks.
+  // How gradients cross: their mean over the ranks. With elastic determinism the loss was divided already and f32 sums
+  // arrive.
   Reduction mean_reduction() const {
-    return {.scale = 1.0f / static_cast<float>(comm_.size()), .algorithm = options_.reduction};
+    const float scale = options_.elastic_determinism ? 1 : 1.0f / static_cast<float>(comm_.size());
+    return {.scale = scale, .algorithm = options_.reduction};
   }
+  DType mean_dtype() const { return options_.elastic_determinism ? DType::f32 : options_.precision; }
   static int64_t owned_size(const std::vector<Owned>& parts) {
     int64_t size = 0;
     for (const Owned& part : parts) size += part.end - part.begin;
@@ -107,7 +112,7 @@ class BucketEngine : public Engine {
   };
 
   void own_parts();
-  void make_accumulators();
+  void make_sums();
   void fill_masters();
   void place_frozen();
   void watch();
@@ -125,7 +130,7 @@ class BucketEngine : public Engine {
   std::unique_ptr<GradientNorm> norm_;
   std::unique_ptr<ShardedOptimizer> optimizer_;
   std::vector<Owned> owned_;
-  Tensor accumulated_;           // local first and k > 1: (φ) f32; ranks first: (owned) f32
+  Tensor accumulated_;           // local first and k > 1: (φ) f32
   std::vector<uint64_t> hooks_;  // on_gradient ids, by position
 
   // ---- the step under way

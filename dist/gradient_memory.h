@@ -38,6 +38,7 @@ class ShardedGradients : public Parameters {
       : Parameters(std::move(units), options, comm), buckets_(this->space_.buckets().size()) {}
 
   void allocate_means(const std::vector<Owned>& parts) {
+    if (this->options_.elastic_determinism) return;  // f32 sums arrive elsewhere
     means_ = ShardArray(this->owned_size(parts), this->options_.precision, Category::gradients);
   }
   Tensor mean_of(const Owned& part) final { return means_.next(part.end - part.begin); }

@@ -1,9 +1,23 @@
+#include <bit>
+
 #include "core/error.h"
 #include "dist/engines.h"
 #include "dist/launch.h"
 
 namespace sg::dist {
 namespace {
+
+// What elastic determinism needs of the rest; it says so where that was asked for differently.
+void check_elastic(const Options& options, const Comm& comm) {
+  const auto must = [](bool ok, const std::string& what) { check(ok, "elastic determinism: {}", what); };
+  must(std::has_single_bit(static_cast<unsigned>(comm.size())),
+       fmt::format("the number of ranks must be a power of two, not {}", comm.size()));
+  must(options.reduction == Algorithm::ordered,
+       fmt::format("sums must be ordered, not {}", name_of(options.reduction)));
+  must(options.accumulation != Accumulation::local_first, "accumulation must be ranks_first, not local_first");
+  must(options.engine != EngineKind::zero1 || !options.zero1_all_reduce,
+       "zero1 must reduce by reduce_scatter, not all_reduce, which has no room for f32 sums");
+}
 
 Options resolved(Options options, const Comm& comm) {
   check(options.engine != EngineKind::none || comm.size() == 1, "engine none: one rank, not {}", comm.size());
@@ -13,6 +27,10 @@ Options resolved(Options options, const Comm& comm) {
         "engine: bucket sizes must be positive: {} and {} bytes", options.first_bucket_bytes, options.bucket_bytes);
   check(options.precision == DType::f32 || is_16bit(options.precision),
         "engine: precision {} is none of f32, bf16, f16", name_of(options.precision));
+  if (options.elastic_determinism) {
+    check_elastic(options, comm);
+    options.accumulation = Accumulation::ranks_first;
+  }
   if (options.accumulation == Accumulation::automatic) {
     const bool sharded_gradients = options.engine == EngineKind::zero2 || options.engine == EngineKind::zero3;
     options.accumulation = sharded_gradients ? Accumulation::ranks_first : Accumulation::local_first;

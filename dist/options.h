@@ -38,6 +38,9 @@ struct Options {
   DType precision = DType::f32;             // of parameters, activations and gradients
   optim::LossScaleOptions loss_scale = {};  // read only where precision is f16
   OnNonFinite on_nonfinite = OnNonFinite::stop;
+  // The same bits for every number of ranks that is a power of two, at the same k·N and micro-batch: ordered sums,
+  // ranks first, and all k·N contributions added up as one tree in f32.
+  bool elastic_determinism = false;
 
   // ---- how, not what
   bool overlap = true;  // communication beside backward and forward

@@ -129,6 +129,8 @@ void add_communicating(CLI::App& app, dist::Options& o) {
              "how gradients are summed: ordered, ring or native", dist::name_of(o.reduction));
   add_parsed(app, "--bucket-bytes", o.bucket_bytes, bytes_of<int64_t>("--bucket-bytes"),
              "size at which a bucket of gradients closes", "25MiB");
+  app.add_flag("--elastic-determinism", o.elastic_determinism,
+               "the same bits on 1, 2, 4, 8, ... ranks at the same global batch; a resume may change the ranks");
   add_switch(app, "--overlap", o.overlap, "communicate while computing");
   add_parsed(app, "--zero1-reduce", o.zero1_all_reduce, parse_zero1_reduce,
              "how zero1's gradients cross: reduce_scatter or, for study, all_reduce", "reduce_scatter");
@@ -282,6 +284,7 @@ void add_plan_options(CLI::App& app, PlanOptions& o, const std::string& sizes) {
              "auto");
   add_parsed(app, "--partition", o.engine.partition, dist::parse_partition, "bucket or contiguous",
              dist::name_of(o.engine.partition));
+  app.add_flag("--elastic-determinism", o.engine.elastic_determinism, "with what the same bits on any ranks cost");
   app.add_option("--micro-steps", o.engine.micro_steps, "per optimizer step")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));

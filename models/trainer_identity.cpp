@@ -41,9 +41,14 @@ void Trainer::identify() {
   numerics["data"] = data_.fingerprint();
   numerics["validation"] = fmt::format("{}", options_.data.val_fraction);
   numerics["seed"] = std::to_string(options_.seed);
-  numerics["world"] = std::to_string(comm_.size());
   numerics["micro_batch"] = std::to_string(options_.micro_batch);
-  numerics["micro_steps"] = std::to_string(engine.micro_steps);
+  numerics["elastic_determinism"] = engine.elastic_determinism ? "on" : "off";
+  if (engine.elastic_determinism) {  // only their product counts
+    numerics["micro_batches"] = std::to_string(engine.micro_steps * comm_.size());
+  } else {
+    numerics["world"] = std::to_string(comm_.size());
+    numerics["micro_steps"] = std::to_string(engine.micro_steps);
+  }
   numerics["accumulation"] = dist::name_of(engine.accumulation);
   numerics["precision"] = identity_.precision;
   numerics["reduction"] = dist::name_of(engine.reduction);

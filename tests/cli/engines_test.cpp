@@ -11,8 +11,9 @@ using Json = nlohmann::json;
 struct Engines : testing::Test {
   void SetUp() override { write(folder / "text", small_text()); }
   std::string command(const std::string& more) const {
-    return "train" + std::string(tiny) + "--data " + (folder / "text") + " --val-fraction 0 --steps 6 " +
-           "--bucket-bytes 8KiB --receipt " + (folder / "receipt") + " " + more;
+    return "train" + std::string(tiny) + "--data " + (folder / "text") + " --val-fraction 0 " +
+           (more.find("--steps") == std::string::npos ? "--steps 6 " : "") + "--bucket-bytes 8KiB --receipt " +
+           (folder / "receipt") + " " + more;
   }
   Json run(const std::string& more) const {
     const Outcome outcome = gpt2(command(more));
@@ -53,6 +54,34 @@ TEST_F(Engines, HaveTheSameBitsIn16Bits) {
   }
   const Outcome outcome = gpt2(command("--precision fp16 --engine ddp"));
   EXPECT_NE(outcome.out.find("precision fp16: products by "), std::string::npos) << outcome.both();
+}
+
+TEST_F(Engines, ElasticDeterminismGivesAnyNumberOfRanksTheSameBits) {
+  for (const char* precision : {"f32", "bf16", "fp16"}) {
+    SCOPED_TRACE(precision);
+    const std::string more =
+        "--elastic-determinism --global-batch 16 --dropout 0.1 --clip 0.5 --schedule constant "
+        "--precision " +
+        std::string(precision);
+    const Json one = run(more);
+    EXPECT_EQ(one.at("numerics").at("micro_batches"), "8");
+    expect_same_bits(one, run(more + " --engine ddp --ranks 2"));
+    expect_same_bits(one, run(more + " --engine zero1 --ranks 8"));
+    const std::string saved = more + " --out " + (folder / precision);
+    run(saved + " --engine zero2 --ranks 4 --steps 2");
+    run(saved + " --engine zero3 --ranks 2 --steps 4 --resume");
+    expect_same_bits(one, run(saved + " --engine ddp --ranks 8 --resume"));
+  }
+  const std::string saved = "--elastic-determinism --out " + (folder / "f32");
+  const auto refused = [&](int code, const std::string& more, const std::string& message) {
+    const Outcome outcome = gpt2(command(more));
+    EXPECT_EQ(outcome.code, code) << outcome.both();
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.both();
+  };
+  refused(3, saved + " --dropout 0.1 --clip 0.5 --schedule constant --global-batch 8 --resume",
+          "micro_batches 8, this run has 4");
+  refused(2, "--elastic-determinism --engine ddp --ranks 3", "a power of two, not 3");
+  refused(2, "--elastic-determinism --engine ddp --ranks 4 --global-batch 12", "isn't a multiple of");
 }
 
 TEST_F(Engines, OneReaderScattersUnderDp) {

@@ -1,6 +1,8 @@
 // The ledgers against the formulas of the numerics: bytes held per category, bytes sent and received per operation.
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "dist/flat_space.h"
 #include "tests/dist/tiny_model.h"
 
@@ -15,6 +17,7 @@ struct Case {
   int micro_steps;
   Accumulation order;
   DType precision;
+  bool elastic = false;
 };
 
 std::vector<Case> cases() {
@@ -30,13 +33,17 @@ std::vector<Case> cases() {
         }
       }
     }
+    for (int ranks : {1, 2, 4})
+      for (int k : {1, 3, 4})
+        for (DType precision : {DType::f32, DType::bf16})
+          all.push_back({engine, ranks, k, Accumulation::ranks_first, precision, true});
   }
   return all;
 }
 
 std::string describe(const Case& c) {
-  return fmt::format("{} N={} k={} {} {}", name_of(c.engine), c.ranks, c.micro_steps, name_of(c.order),
-                     name_of(c.precision));
+  return fmt::format("{} N={} k={} {} {}{}", name_of(c.engine), c.ranks, c.micro_steps, name_of(c.order),
+                     name_of(c.precision), c.elastic ? " elastic" : "");
 }
 
 Training training_of(const Case& c) {
@@ -47,6 +54,7 @@ Training training_of(const Case& c) {
   r.options.micro_steps = c.micro_steps;
   r.options.accumulation = c.order;
   r.options.precision = c.precision;
+  r.options.elastic_determinism = c.elastic;
   r.options.first_bucket_bytes = 3000;
   r.options.bucket_bytes = 9000;
   return r;
@@ -96,42 +104,43 @@ struct Expected {
   uint64_t sent = 0, received = 0;
 };
 
-void add_reduce_scatter(Expected& e, uint64_t times, uint64_t n, uint64_t phi, uint64_t s) {
-  e.sent += times * (phi - s);
-  e.received += times * (n - 1) * s;
+void add_reduce_scatter(Expected& e, uint64_t bytes, uint64_t n, uint64_t phi, uint64_t s) {
+  e.sent += bytes * (phi - s);
+  e.received += bytes * (n - 1) * s;
 }
-void add_all_gather(Expected& e, uint64_t times, uint64_t n, uint64_t phi, uint64_t s) {
-  e.sent += times * (n - 1) * s;
-  e.received += times * (phi - s);
+void add_all_gather(Expected& e, uint64_t bytes, uint64_t n, uint64_t phi, uint64_t s) {
+  e.sent += bytes * (n - 1) * s;
+  e.received += bytes * (phi - s);
 }
 
-// Elements of one applied step.
+// Bytes of one applied step.
 Expected expected_traffic(const Case& c, const Sizes& sizes, int rank) {
   const auto n = static_cast<uint64_t>(c.ranks), k = static_cast<uint64_t>(c.micro_steps), phi = sizes.phi;
-  const uint64_t crossings = c.order == Accumulation::ranks_first ? k : 1;
-  const uint64_t s = sizes.owned[static_cast<size_t>(rank)];
+  const uint64_t element = size_of(c.precision), s = sizes.owned[static_cast<size_t>(rank)];
+  const uint64_t crossing = element * (c.order == Accumulation::ranks_first ? k : 1);
   Expected e;
   if (n == 1) return e;
   switch (c.engine) {
     case EngineKind::none: break;
     case EngineKind::dp:  // replica 0 owns everything
-      add_reduce_scatter(e, crossings, n, phi, rank == 0 ? phi : 0);
-      add_all_gather(e, 1, n, phi, rank == 0 ? phi : 0);
+      add_reduce_scatter(e, crossing, n, phi, rank == 0 ? phi : 0);
+      add_all_gather(e, element, n, phi, rank == 0 ? phi : 0);
       break;
     case EngineKind::ddp: {
-      const uint64_t each = phi + (n - 2) * sizes.reduced[static_cast<size_t>(rank)];
-      e.sent = e.received = crossings * each;
+      const uint64_t reduced = sizes.reduced[static_cast<size_t>(rank)];
+      add_reduce_scatter(e, crossing, n, phi, reduced);
+      add_all_gather(e, c.elastic ? 4 * k : crossing, n, phi, reduced);  // elastic sums come back in f32
       break;
     }
     case EngineKind::zero1:
     case EngineKind::zero2:
-      add_reduce_scatter(e, crossings, n, phi, s);
-      add_all_gather(e, 1, n, phi, s);
+      add_reduce_scatter(e, crossing, n, phi, s);
+      add_all_gather(e, element, n, phi, s);
       break;
     case EngineKind::zero3:
-      add_reduce_scatter(e, crossings, n, phi, s);
-      add_all_gather(e, 2 * k, n, phi, s);
-      add_all_gather(e, 2 * k, n, table_size,
+      add_reduce_scatter(e, crossing, n, phi, s);
+      add_all_gather(e, 2 * k * element, n, phi, s);
+      add_all_gather(e, 2 * k * element, n, table_size,
                      sizes.owned_table[static_cast<size_t>(rank)]);  // the tied unit's second use
       break;
   }
@@ -143,14 +152,13 @@ TEST(Books, TrafficEqualsTheTable) {
     const Training r = training_of(c);
     const Sizes sizes = sizes_of(r);
     const Outcome outcome = train(r);
-    const uint64_t element = size_of(c.precision);
     for (int rank = 0; rank < c.ranks; ++rank) {
       Traffic all;
       for (const auto& by_phase : outcome.traffic[static_cast<size_t>(rank)])
         all += by_phase[static_cast<size_t>(Phase::step)];
       const Expected e = expected_traffic(c, sizes, rank);
-      EXPECT_EQ(all.sent, e.sent * element * 2) << describe(c) << " rank " << rank;
-      EXPECT_EQ(all.received, e.received * element * 2) << describe(c) << " rank " << rank;
+      EXPECT_EQ(all.sent, e.sent * 2) << describe(c) << " rank " << rank;
+      EXPECT_EQ(all.received, e.received * 2) << describe(c) << " rank " << rank;
       EXPECT_EQ(all.padding, 0u) << describe(c);
     }
   }
@@ -164,13 +172,15 @@ TEST(Books, ModelStatesEqualTheTable) {
     const uint64_t p = size_of(c.precision), g = p, optimizer = c.precision == DType::f32 ? 8 : 12;
     for (int rank = 0; rank < c.ranks; ++rank) {
       const uint64_t phi = sizes.phi, s = sizes.owned[static_cast<size_t>(rank)];
-      const uint64_t dp_owned = rank == 0 ? phi : 0;
+      const uint64_t dp_owned = rank == 0 ? phi : 0, levels = std::bit_width(static_cast<unsigned>(c.micro_steps));
       uint64_t parameters = p * phi, gradients = g * phi, states = optimizer * phi, ranks_first = 4 * phi;
       if (c.engine == EngineKind::dp) states = optimizer * dp_owned, ranks_first = 4 * dp_owned;
       if (c.engine >= EngineKind::zero1) states = optimizer * s, ranks_first = 4 * s;
       if (c.engine >= EngineKind::zero2) gradients = g * s;
       if (c.engine >= EngineKind::zero3) parameters = p * s;
-      const uint64_t accumulation = c.micro_steps == 1                     ? 0
+      if (c.elastic && c.engine >= EngineKind::zero2) gradients = 0;
+      const uint64_t accumulation = c.elastic                              ? levels * ranks_first
+                                    : c.micro_steps == 1                   ? 0
                                     : c.order == Accumulation::ranks_first ? ranks_first
                                                                            : 4 * phi;
       const Ledger& memory = outcome.memory[static_cast<size_t>(rank)];

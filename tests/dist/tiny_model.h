@@ -13,6 +13,11 @@
 
 namespace sg::dist::testing {
 
+struct Dropout {
+  float probability = 0;
+  RandomKey key = {};
+};
+
 // Embedding, one block with a parameter that is used only if asked for, and a classifier; about 8,000 parameters in
 // chunks of odd sizes.
 class TinyModel {
@@ -32,11 +37,12 @@ class TinyModel {
   std::vector<Unit> units() const { return units_; }
 
   // tokens, targets (rows) i32; use_all: block.unused takes part after all
-  Variable loss(const Tensor& tokens, const Tensor& targets, bool use_all = false) const {
+  Variable loss(const Tensor& tokens, const Tensor& targets, bool use_all = false, const Dropout& drop = {}) const {
     const Variable x = call_unit(units_[0].hooks, [&] { return embedding(table_, tokens); });
     const Variable y = call_unit(units_[1].hooks, [&] {
       const Variable h = linear_activation(PointwiseOp::gelu_tanh, rmsnorm(x, gain_, 1e-5f), up_, up_bias_);
-      const Variable sum_of_all = add(x, linear(h, down_));
+      const Variable sum_of_all =
+          add(x, drop.probability > 0 ? dropout(linear(h, down_), drop.probability, drop.key) : linear(h, down_));
       return use_all ? add(sum_of_all, mean(unused_)) : sum_of_all;
     });
     return call_unit(units_[2].hooks, [&] { return classifier_loss(y, classifier_, targets); });
@@ -78,6 +84,8 @@ struct Training {
   bool tied = true;
   bool with_unused = true;
   int64_t rows = 24;  // of a micro-batch
+  float dropout = 0;
+  int first_step = 0;
 };
 
 inline void collect(Outcome& outcome, Engine& engine, std::mutex& mutex) {
@@ -90,9 +98,9 @@ inline void collect(Outcome& outcome, Engine& engine, std::mutex& mutex) {
   }
 }
 
-// `visit(engine, step)` is called on every rank after each step.
-template <class Visit>
-Outcome train(const Training& r, Visit&& visit) {
+// `visit(engine, step)` is called on every rank after each step, `prepare(engine)` before the first.
+template <class Visit, class Prepare>
+Outcome train(const Training& r, Visit&& visit, Prepare&& prepare) {
   Outcome outcome;
   outcome.traffic.resize(static_cast<size_t>(r.ranks));
   outcome.memory.resize(static_cast<size_t>(r.ranks));
@@ -104,12 +112,15 @@ Outcome train(const Training& r, Visit&& visit) {
   run_threads(comm_options, [&](Comm& comm) {
     const TinyModel model(r.tied, r.with_unused);
     auto engine = initialize(model.units(), r.options, comm);
+    prepare(*engine);
     const int k = r.options.micro_steps;
-    for (int step = 0; step < r.steps; ++step) {
+    const auto rows = static_cast<uint64_t>(r.rows);
+    for (int step = r.first_step; step < r.steps; ++step) {
       for (int j = 0; j < k; ++j) {
         const auto number = static_cast<uint64_t>((step * k + j) * r.ranks + comm.rank());
         const Tensor tokens = random_ids(2 * number, r.rows), targets = random_ids(2 * number + 1, r.rows);
-        engine->backward(engine->forward([&] { return model.loss(tokens, targets); }));
+        const RandomKey key{.seed = 13, .step = static_cast<uint64_t>(step), .first_sample = number * rows};
+        engine->backward(engine->forward([&] { return model.loss(tokens, targets, false, {r.dropout, key}); }));
         const StepResult result = engine->step();
         if (!result.complete || comm.rank() != 0) continue;
         outcome.loss_bits.push_back(std::bit_cast<uint32_t>(result.loss));
@@ -124,6 +135,10 @@ Outcome train(const Training& r, Visit&& visit) {
     collect(outcome, *engine, mutex);
   });
   return outcome;
+}
+template <class Visit>
+Outcome train(const Training& r, Visit&& visit) {
+  return train(r, std::forward<Visit>(visit), [](Engine&) {});
 }
 inline Outcome train(const Training& r) {
   return train(r, [](Engine&, int) {});
