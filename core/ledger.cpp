@@ -34,6 +34,13 @@ void Ledger::remove(Category category, uint64_t bytes) {
 void Ledger::reset_peaks() {
   peak_ = held_;
   total_peak_ = total_;
+  setup_peak_ = 0;
+}
+
+void Ledger::end_setup() {
+  const uint64_t peak = total_peak_;
+  reset_peaks();
+  setup_peak_ = peak;
 }
 
 std::string Ledger::summary() const {

@@ -124,5 +124,9 @@ void Pool::reset_peaks() {
   std::lock_guard lock(mutex_);
   ledger_.reset_peaks();
 }
+void Pool::end_setup() {
+  std::lock_guard lock(mutex_);
+  ledger_.end_setup();
+}
 
 }  // namespace sg

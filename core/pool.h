@@ -34,6 +34,7 @@ class Pool {
   uint64_t cached_bytes() const;
   Ledger ledger() const;  // a copy
   void reset_peaks();
+  void end_setup();  // Ledger::end_setup
 
  private:
   void* take(uint64_t size_class);

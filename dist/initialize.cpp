@@ -55,8 +55,8 @@ std::unique_ptr<BucketEngine> make(std::vector<Unit> units, const Options& optio
 std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& options, Comm& comm) {
   auto engine = make(std::move(units), resolved(options, comm), comm);
   engine->start();
-  // Peaks count from here: while parameters moved into the engine's memory both copies existed.
-  pool(comm.device()).reset_peaks();
+  // While parameters moved into the engine's memory both copies existed: that peak has a place of its own.
+  pool(comm.device()).end_setup();
   return engine;
 }
 

@@ -1,0 +1,138 @@
+// The tables of the numerics ("Memory of model states", "Traffic") as functions, for tests that hold ledgers against
+// them.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "dist/engine.h"
+#include "dist/flat_space.h"
+
+namespace sg::dist::testing {
+
+// Element counts that the tables speak of, by rank.
+struct Sizes {
+  uint64_t phi = 0;
+  std::vector<uint64_t> owned;    // s_r of the sharded engines
+  std::vector<uint64_t> reduced;  // s_r inside ddp's all-reduces, summed over messages
+  // zero3: of the units that another unit's call gathers too, since it uses a tied parameter of theirs.
+  uint64_t tied_phi = 0;
+  std::vector<uint64_t> tied_owned;
+};
+
+// `units`: f32 parameters, all trainable. `options`: accumulation isn't automatic.
+inline Sizes sizes_of(const std::vector<Unit>& units, const Options& options, int ranks) {
+  std::vector<Variable> parameters;
+  std::vector<int> unit_of, tied_units;
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (const Variable& p : units[u].parameters) {
+      const auto known = std::find(parameters.begin(), parameters.end(), p);
+      if (known == parameters.end()) {
+        parameters.push_back(p);
+        unit_of.push_back(static_cast<int>(u));
+      } else {
+        tied_units.push_back(unit_of[static_cast<size_t>(known - parameters.begin())]);
+      }
+    }
+  }
+  const FlatSpace space(parameters, options, ranks, options.engine == EngineKind::zero3 ? unit_of : std::vector<int>{});
+  Sizes sizes;
+  sizes.phi = static_cast<uint64_t>(space.size());
+  const auto tied = [&](const Bucket& bucket) {
+    const int unit = unit_of[static_cast<size_t>(space.parameters()[static_cast<size_t>(bucket.first)].registration)];
+    return static_cast<uint64_t>(std::count(tied_units.begin(), tied_units.end(), unit));
+  };
+  for (const Bucket& bucket : space.buckets()) sizes.tied_phi += tied(bucket) * static_cast<uint64_t>(bucket.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    uint64_t owned = 0, reduced = 0, tied_owned = 0;
+    for (const Bucket& bucket : space.buckets()) {
+      for (const Message& message : bucket.messages) {
+        const auto mine = static_cast<uint64_t>(message.shards.count(rank));
+        owned += mine;
+        reduced += static_cast<uint64_t>(Shards::even(message.size(), ranks).count(rank));
+        tied_owned += tied(bucket) * mine;
+      }
+    }
+    sizes.owned.push_back(owned);
+    sizes.reduced.push_back(reduced);
+    sizes.tied_owned.push_back(tied_owned);
+  }
+  return sizes;
+}
+
+// ---- traffic, bytes of one applied step
+
+struct ExpectedTraffic {
+  uint64_t sent = 0, received = 0;
+
+  // `bytes` per element, all its crossings together.
+  void add_reduce_scatter(uint64_t bytes, uint64_t n, uint64_t phi, uint64_t s) {
+    sent += bytes * (phi - s);
+    received += bytes * (n - 1) * s;
+  }
+  void add_all_gather(uint64_t bytes, uint64_t n, uint64_t phi, uint64_t s) {
+    sent += bytes * (n - 1) * s;
+    received += bytes * (phi - s);
+  }
+};
+
+inline ExpectedTraffic expected_traffic(const Options& options, const Sizes& sizes, int ranks, int rank) {
+  const auto n = static_cast<uint64_t>(ranks), k = static_cast<uint64_t>(options.micro_steps), phi = sizes.phi;
+  const uint64_t element = size_of(options.precision), s = sizes.owned[static_cast<size_t>(rank)];
+  const uint64_t crossing = element * (options.accumulation == Accumulation::ranks_first ? k : 1);
+  ExpectedTraffic e;
+  if (n == 1) return e;
+  switch (options.engine) {
+    case EngineKind::none: break;
+    case EngineKind::dp:  // replica 0 owns everything
+      e.add_reduce_scatter(crossing, n, phi, rank == 0 ? phi : 0);
+      e.add_all_gather(element, n, phi, rank == 0 ? phi : 0);
+      break;
+    case EngineKind::ddp: {
+      const uint64_t reduced = sizes.reduced[static_cast<size_t>(rank)];
+      e.add_reduce_scatter(crossing, n, phi, reduced);
+      // Elastic sums come back in f32.
+      e.add_all_gather(options.elastic_determinism ? 4 * k : crossing, n, phi, reduced);
+      break;
+    }
+    case EngineKind::zero1:
+    case EngineKind::zero2:
+      e.add_reduce_scatter(crossing, n, phi, s);
+      e.add_all_gather(element, n, phi, s);
+      break;
+    case EngineKind::zero3:
+      e.add_reduce_scatter(crossing, n, phi, s);
+      e.add_all_gather(2 * k * element, n, phi, s);
+      // Second uses of tied units.
+      e.add_all_gather(2 * k * element, n, sizes.tied_phi, sizes.tied_owned[static_cast<size_t>(rank)]);
+      break;
+  }
+  return e;
+}
+
+// ---- model states, bytes
+
+struct ExpectedStates {
+  uint64_t parameters = 0, gradients = 0, optimizer = 0, accumulation = 0;
+};
+
+// With Adam.
+inline ExpectedStates expected_states(const Options& options, const Sizes& sizes, int rank) {
+  const uint64_t p = size_of(options.precision), g = p, k = options.precision == DType::f32 ? 8 : 12;
+  const uint64_t phi = sizes.phi, s = sizes.owned[static_cast<size_t>(rank)], dp_owned = rank == 0 ? phi : 0;
+  ExpectedStates e{p * phi, g * phi, k * phi, 4 * phi};
+  if (options.engine == EngineKind::dp) e.optimizer = k * dp_owned, e.accumulation = 4 * dp_owned;
+  if (options.engine >= EngineKind::zero1) e.optimizer = k * s, e.accumulation = 4 * s;
+  if (options.engine >= EngineKind::zero2) e.gradients = g * s;
+  if (options.engine >= EngineKind::zero3) e.parameters = p * s;
+  if (options.elastic_determinism) {
+    e.accumulation *= std::bit_width(static_cast<unsigned>(options.micro_steps));
+    if (options.engine >= EngineKind::zero2) e.gradients = 0;
+    return e;
+  }
+  if (options.accumulation == Accumulation::local_first) e.accumulation = 4 * phi;
+  if (options.micro_steps == 1) e.accumulation = 0;
+  return e;
+}
+
+}  // namespace sg::dist::testing
