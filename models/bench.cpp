@@ -24,15 +24,9 @@ struct RandomTokens : Dataset {
 constexpr int64_t byte_vocabulary = 256;  // of a size that leaves it to the tokenizer
 
 TrainOptions training(const Family& family, const BenchOptions& options) {
-  TrainOptions training;
-  training.size = options.size;
+  TrainOptions training = options;
   family.resolve(training.size, byte_vocabulary);
   check(*training.size.vocab <= 65536, "bench: --vocab {} is beyond 16-bit token ids", *training.size.vocab);
-  training.group = options.group;
-  training.engine = options.engine;
-  training.micro_batch = options.micro_batch;
-  training.steps = options.steps;
-  training.trace = options.trace;
   training.show_mfu = false;
   return training;
 }
@@ -47,7 +41,8 @@ void bench(const Family& family, const BenchOptions& options, dist::Comm& comm) 
   Json receipt = trainer.receipt();
   if (comm.rank() != 0) return;
   // The receipt's peak_rss_bytes is from before this measuring.
-  const double alone = measure_products(trainer.model().products(settled.micro_batch, context));
+  const TrainOptions& ran = trainer.options();
+  const double alone = ran.engine.micro_steps * measure_products(trainer.model().products(ran.micro_batch, context));
   receipt["matmul_efficiency"] = alone / trainer.median_step_seconds();
   std::printf("median step %.1f ms, %.0f tokens/s, matmul efficiency %.3f (products alone: %.1f ms), peak memory %s\n",
               1e3 * trainer.median_step_seconds(), receipt["tokens_per_second"].get<double>(),

@@ -30,6 +30,7 @@ Json receipt_of(const Family& family, const TrainOptions& options, const Dataset
 
 void compare(const Family& family, const CompareOptions& given, dist::Comm& comm) {
   TrainOptions options = given.train;
+  if (comm.rank() == 0) say_overrides(options);
   options.quiet = true;
   options.show_mfu = false;
   options.data.val_fraction = 0;

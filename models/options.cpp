@@ -147,7 +147,9 @@ void add_optimizer(CLI::App& app, dist::Options& o, optim::Schedule& schedule) {
       ->capture_default_str()
       ->check(CLI::IsMember({"adamw", "adam", "sgd", "lion"}));
   add_parsed(app, "--schedule", schedule.kind, optim::parse_schedule,
-             "learning rate after the warm-up: cosine, linear, constant, wsd", optim::name_of(schedule.kind));
+             "learning rate after the warm-up: cosine, linear, constant, wsd, or DeepSpeed's WarmupLR, WarmupDecayLR, "
+             "WarmupCosineLR",
+             optim::name_of(schedule.kind));
   add_number(app, "--lr", schedule.lr, "largest learning rate", 0);
   add_number(app, "--min-lr", schedule.min_lr, "last learning rate", 0);
   add_count(app, "--warmup", schedule.warmup, "steps in which it rises from 0", 0);
@@ -162,6 +164,11 @@ void add_batch(CLI::App& app, TrainOptions& o) {
   add_count(app, "--global-batch", o.global_batch, "sequences in a step of all ranks; 0: micro-batch times ranks", 0);
   add_count(app, "--steps", o.steps, "optimizer steps");
   app.add_option("--seed", o.seed, "of initial values, order of the data and dropout")->capture_default_str();
+}
+
+void add_config(CLI::App& app, TrainOptions& o) {
+  app.add_option("--config", o.config, "JSON in DeepSpeed's format; options given here win over it");
+  app.callback([&app, &o] { merge_config(app, o); });
 }
 
 void add_run(CLI::App& app, TrainOptions& o) {
@@ -218,6 +225,7 @@ uint64_t parse_bytes(const std::string& option, const std::string& text) {
 }
 
 void add_train_options(CLI::App& app, TrainOptions& o, const std::string& sizes) {
+  add_config(app, o);
   add_training_size(app, o.size, sizes);
   add_data(app, o.data);
   add_batch(app, o);
@@ -246,8 +254,9 @@ void add_generate_options(CLI::App& app, GenerateOptions& o) {
 }
 
 void add_bench_options(CLI::App& app, BenchOptions& o, const std::string& sizes) {
+  add_config(app, o);
   add_training_size(app, o.size, sizes);
-  add_count(app, "--micro-batch", o.micro_batch, "sequences in a step");
+  add_count(app, "--micro-batch", o.micro_batch, "sequences in one forward pass of a rank");
   add_count(app, "--steps", o.steps, "steps");
   add_engine(app, o.engine);
   add_group(app, o.group);
@@ -262,6 +271,7 @@ void add_compare_options(CLI::App& app, CompareOptions& o, const std::string& si
   add_parsed(app, "--engines", o.engines, parse_engines, "all, or some by commas", "all that the ranks can run");
   app.add_option("--explain", o.explain, "ring: who holds what after each step of a ring all-reduce, and nothing else")
       ->check(CLI::IsMember({"ring"}));
+  add_config(app, train);
   add_training_size(app, train.size, sizes);
   add_data(app, train.data);
   add_batch(app, train);

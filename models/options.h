@@ -41,8 +41,12 @@ struct TrainOptions {
   GroupOptions group;
   optim::Schedule schedule{.lr = 1e-3, .min_lr = 1e-4, .warmup = 100};
   dist::Options engine{.engine = dist::EngineKind::none};
-  int64_t micro_batch = 12;
-  int64_t global_batch = 0;  // 0: micro_batch · ranks
+  std::string config;                  // JSON (dist/config.h), whose values merge_config takes over; empty: none
+  std::vector<std::string> overrides;  // what the command line has otherwise, a line each
+
+  int64_t micro_batch = 12;        // 0: what global_batch leaves
+  int64_t global_batch = 0;        // 0: micro_batch · accumulation_steps · ranks
+  int64_t accumulation_steps = 0;  // 0: what the batches leave
   int64_t steps = 1000;
   uint64_t seed = 1;
 
@@ -52,6 +56,7 @@ struct TrainOptions {
   int64_t save_every = 0, eval_every = 0;
   int64_t eval_batches = 0;  // 0: the whole validation split
   std::string trace, receipt;
+  int64_t print_every = 0;  // steps between lines of progress; 0: about 20 lines
   bool show_mfu = true, quiet = false;
 };
 
@@ -71,12 +76,8 @@ struct GenerateOptions {
   uint64_t seed = 1;
 };
 
-struct BenchOptions {
-  SizeOptions size;
-  GroupOptions group;
-  dist::Options engine{.engine = dist::EngineKind::none};
-  int64_t micro_batch = 4, steps = 10;
-  std::string receipt, trace;
+struct BenchOptions : TrainOptions {
+  BenchOptions() { micro_batch = 4, steps = 10; }
 };
 
 // Engines one after another, each with the same training; `train.receipt` is the comparison's.
@@ -98,13 +99,19 @@ struct PlanOptions {
   bool json = false;
 };
 
-// Each names the program's sizes in its help. The structs must outlive parsing.
+// Each names the program's sizes in its help. The structs must outlive parsing, which ends with merge_config where the
+// command has a --config.
 void add_train_options(CLI::App& app, TrainOptions& options, const std::string& sizes);
 void add_eval_options(CLI::App& app, EvalOptions& options);
 void add_generate_options(CLI::App& app, GenerateOptions& options);
 void add_bench_options(CLI::App& app, BenchOptions& options, const std::string& sizes);
 void add_compare_options(CLI::App& app, CompareOptions& options, const std::string& sizes);
 void add_plan_options(CLI::App& app, PlanOptions& options, const std::string& sizes);
+
+// Takes over what the file of --config says, but for what was given on the command line: that wins, and `overrides`
+// tells. `command` is parsed.
+void merge_config(const CLI::App& command, TrainOptions& options);
+void say_overrides(const TrainOptions& options);  // to stdout
 
 // "512MiB", "2GiB", "1.5GB", "1048576": bytes; anything else is a usage error that names the option.
 uint64_t parse_bytes(const std::string& option, const std::string& text);

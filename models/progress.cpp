@@ -42,12 +42,13 @@ void drop_lines_from(const std::string& path, int64_t first_step) {
 
 }  // namespace
 
-Progress::Progress(bool speaks, int64_t steps, int64_t tokens_per_step, const std::string& out, int64_t first_step)
+Progress::Progress(bool speaks, int64_t steps, int64_t every, int64_t tokens_per_step, const std::string& out,
+                   int64_t first_step)
     : speaks_(speaks),
       terminal_(isatty(STDOUT_FILENO) != 0),
       steps_(steps),
       tokens_per_step_(tokens_per_step),
-      every_(std::max<int64_t>(1, steps / plain_lines)) {
+      every_(every > 0 ? every : std::max<int64_t>(1, steps / plain_lines)) {
   if (!speaks || out.empty()) return;
   const std::string path = out + "/metrics.jsonl";
   if (std::filesystem::exists(path)) drop_lines_from(path, first_step);

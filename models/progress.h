@@ -19,9 +19,11 @@ struct StepReport {
 
 class Progress {
  public:
-  // `speaks` on the rank that reports; the others are silent. metrics.jsonl lies in `out` (empty: none); lines of steps
+  // `speaks` on the rank that reports; the others are silent. Off a terminal every `every`-th step is a line (0: about
+  // 20 lines in a run). metrics.jsonl lies in `out` (empty: none); lines of steps
   // from `first_step` on, which a run that was killed left there, are dropped.
-  Progress(bool speaks, int64_t steps, int64_t tokens_per_step, const std::string& out, int64_t first_step);
+  Progress(bool speaks, int64_t steps, int64_t every, int64_t tokens_per_step, const std::string& out,
+           int64_t first_step);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -11,6 +11,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "core/trace.h"
+#include "dist/config.h"
 #include "dist/engine.h"
 #include "dist/launch.h"
 #include "models/data.h"

@@ -4,6 +4,7 @@
 
 #include "core/device.h"
 #include "core/trace.h"
+#include "dist/config.h"
 #include "models/peak.h"
 #include "models/signals.h"
 #include "models/validation.h"
@@ -40,6 +41,7 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
     : family_(family), options_(options), data_(std::move(data)), comm_(comm) {
   trace::set_rank(comm_.rank());
   if (traces()) trace::start(options_.trace);
+  if (comm_.rank() == 0 && !options_.quiet) say_overrides(options_);
   settle_batch();
   identify();
   std::optional<dist::CheckpointReader> checkpoint;
@@ -50,20 +52,21 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   engine_ = dist::initialize(model_->units(), options_.engine, comm_);
   identity_.numerics["accumulation"] = dist::name_of(engine_->options().accumulation);
   if (checkpoint) restore(*checkpoint);
-  progress_ = std::make_unique<Progress>(comm_.rank() == 0 && !options_.quiet, options_.steps,
+  progress_ = std::make_unique<Progress>(comm_.rank() == 0 && !options_.quiet, options_.steps, options_.print_every,
                                          identity_.tokens_per_step, options_.out, steps_done());
   introduce();
 }
 
 void Trainer::settle_batch() {
-  const int64_t per_micro_step = options_.micro_batch * comm_.size();
-  if (options_.global_batch == 0) options_.global_batch = per_micro_step;
-  check(options_.global_batch % per_micro_step == 0,
-        "train: --global-batch {} isn't a multiple of --micro-batch {} × {} ranks = {}", options_.global_batch,
-        options_.micro_batch, comm_.size(), per_micro_step);
-  options_.engine.micro_steps = static_cast<int>(options_.global_batch / per_micro_step);
+  const dist::BatchNames command_line{"--global-batch", "--micro-batch", "accumulation"}, file;
+  const dist::BatchSizes sizes =
+      dist::settle({options_.global_batch, options_.micro_batch, options_.accumulation_steps}, comm_.size(),
+                   options_.config.empty() ? command_line : file);
+  options_.global_batch = sizes.train;
+  options_.micro_batch = sizes.micro;
+  options_.engine.micro_steps = static_cast<int>(sizes.accumulation);
   options_.engine.lr = options_.schedule.lr;
-  options_.schedule.steps = options_.steps;
+  if (options_.schedule.steps == 0) options_.schedule.steps = options_.steps;
 }
 
 void Trainer::introduce() {

@@ -13,7 +13,9 @@ std::string optimizer_text(const optim::OptimizerOptions& o) {
 }
 
 std::string schedule_text(const optim::Schedule& s) {
-  return fmt::format("{} lr {} to {} warmup {}", optim::name_of(s.kind), s.lr, s.min_lr, s.warmup);
+  const std::string text = fmt::format("{} lr {} to {} warmup {}", optim::name_of(s.kind), s.lr, s.min_lr, s.warmup);
+  if (s.kind < optim::ScheduleKind::warmup_lr) return text;
+  return text + fmt::format(" {} from {}", s.log_warmup ? "log" : "linear", s.start_lr);
 }
 
 }  // namespace
@@ -67,6 +69,7 @@ std::map<std::string, std::string> Trainer::agreement() const {
   fields["engine"] = identity_.engine;
   fields["partition"] = dist::name_of(engine.partition);
   fields["bucket_bytes"] = std::to_string(engine.bucket_bytes);
+  fields["prefetch"] = std::to_string(engine.prefetch_elements);
   fields["zero1_reduce"] = engine.zero1_all_reduce ? "all_reduce" : "reduce_scatter";
   fields["on_nonfinite"] = dist::name_of(engine.on_nonfinite);
   fields["steps"] = std::to_string(options_.steps);

@@ -36,7 +36,25 @@ TEST(Schedules, ThenEachGoesItsWay) {
   EXPECT_DOUBLE_EQ(s.at(110), 0.2);
 }
 
+// Rates that DeepSpeed's classes give an optimizer's n-th step, worked out from their formulas by hand.
+TEST(Schedules, DeepSpeedsHaveItsRates) {
+  Schedule s{.kind = ScheduleKind::warmup_lr, .lr = 1, .warmup = 4, .steps = 12, .start_lr = 0.2, .log_warmup = false};
+  for (const auto& [step, lr] : {std::pair{0, 0.2}, {1, 0.2}, {2, 0.4}, {4, 0.8}, {5, 1.0}, {99, 1.0}})
+    EXPECT_DOUBLE_EQ(s.at(step), lr) << step;
+  s.log_warmup = true;
+  EXPECT_DOUBLE_EQ(s.at(1), 0.2);
+  EXPECT_DOUBLE_EQ(s.at(2), 0.2 + 0.8 * 0.5);  // ln 2 / ln 4
+  s.kind = ScheduleKind::warmup_decay_lr;
+  s.min_lr = 0.2;
+  for (const auto& [step, lr] : {std::pair{5, 1.0}, {9, 0.6}, {13, 0.2}, {99, 0.2}})
+    EXPECT_DOUBLE_EQ(s.at(step), lr) << step;
+  s.kind = ScheduleKind::warmup_cosine_lr;
+  for (const auto& [step, lr] : {std::pair{0, 0.0}, {1, 0.2}, {8, 0.6}, {12, 0.2}, {99, 0.2}})
+    EXPECT_DOUBLE_EQ(s.at(step), lr) << step;
+}
+
 TEST(Schedules, NamesGoBothWays) {
+  EXPECT_EQ(parse_schedule("WarmupLR"), ScheduleKind::warmup_lr);
   EXPECT_EQ(parse_schedule("wsd"), ScheduleKind::wsd);
   EXPECT_THROW(parse_schedule("step"), Error);
 }
