@@ -165,7 +165,7 @@ Tensor BucketEngine::gradient_of(int position) {
 // ---- a micro-step
 
 double BucketEngine::seed() const {
-  return scale_ / (options_.elastic_determinism ? options_.micro_steps * comm_.size() : options_.micro_steps);
+  return scale_ / (options_.micro_steps * (divides_at_loss() ? comm_.size() : options_.predivide));
 }
 
 Variable BucketEngine::forward(const std::function<Variable()>& loss) {

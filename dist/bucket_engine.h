@@ -84,12 +84,13 @@ class BucketEngine : public Engine {
   void drop_gradients(int bucket);
   // Waits until at most so many buckets are under way.
   void limit_in_flight(size_t buckets);
-  // How gradients cross: their mean over the ranks. With elastic determinism the loss was divided already and f32 sums
-  // arrive.
+  // How gradients cross: their mean over the ranks, which the loss was divided for already or the sum is multiplied for
+  // (numerics, rules 2 and 3). With elastic determinism f32 sums arrive.
   Reduction mean_reduction() const {
-    const float scale = options_.elastic_determinism ? 1 : 1.0f / static_cast<float>(comm_.size());
-    return {.scale = scale, .algorithm = options_.reduction};
+    const double scale = divides_at_loss() ? 1 : options_.predivide / comm_.size();
+    return {.scale = static_cast<float>(scale), .algorithm = options_.reduction};
   }
+  bool divides_at_loss() const { return options_.elastic_determinism || options_.prescale_gradients; }
   DType mean_dtype() const { return options_.elastic_determinism ? DType::f32 : options_.precision; }
   static int64_t owned_size(const std::vector<Owned>& parts) {
     int64_t size = 0;

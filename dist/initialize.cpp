@@ -1,4 +1,5 @@
 #include <bit>
+#include <cmath>
 
 #include "core/error.h"
 #include "dist/engines.h"
@@ -14,6 +15,8 @@ void check_elastic(const Options& options, const Comm& comm) {
        fmt::format("the number of ranks must be a power of two, not {}", comm.size()));
   must(options.reduction == Algorithm::ordered,
        fmt::format("sums must be ordered, not {}", name_of(options.reduction)));
+  must(!options.prescale_gradients && options.predivide == 1,
+       "the loss is divided by all micro-batches already: no prescaled gradients, no predivide factor");
   must(options.accumulation != Accumulation::local_first, "accumulation must be ranks_first, not local_first");
   must(options.engine != EngineKind::zero1 || !options.zero1_all_reduce,
        "zero1 must reduce by reduce_scatter, not all_reduce, which has no room for f32 sums");
@@ -27,6 +30,11 @@ Options resolved(Options options, const Comm& comm) {
         "engine: bucket sizes must be positive: {} and {} bytes", options.first_bucket_bytes, options.bucket_bytes);
   check(options.precision == DType::f32 || is_16bit(options.precision),
         "engine: precision {} is none of f32, bf16, f16", name_of(options.precision));
+  check(options.predivide > 0 && std::isfinite(options.predivide), "engine: the predivide factor must be positive: {}",
+        options.predivide);
+  check(!options.prescale_gradients || options.predivide == 1,
+        "engine: prescaled gradients are divided by all ranks at the loss; a predivide factor of {} has no place there",
+        options.predivide);
   if (options.elastic_determinism) {
     check_elastic(options, comm);
     options.accumulation = Accumulation::ranks_first;

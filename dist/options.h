@@ -38,6 +38,10 @@ struct Options {
   DType precision = DType::f32;             // of parameters, activations and gradients
   optim::LossScaleOptions loss_scale = {};  // read only where precision is f16
   OnNonFinite on_nonfinite = OnNonFinite::stop;
+  // The mean over N ranks: the sum is divided after the reduction (1, F = predivide: the loss by F, the sum by N/F), or
+  // at the loss alone (prescale_gradients).
+  bool prescale_gradients = false;
+  double predivide = 1;
   // The same bits for every number of ranks that is a power of two, at the same k·N and micro-batch: ordered sums,
   // ranks first, and all k·N contributions added up as one tree in f32.
   bool elastic_determinism = false;

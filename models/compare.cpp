@@ -31,6 +31,10 @@ Json receipt_of(const Family& family, const TrainOptions& options, const Dataset
 void compare(const Family& family, const CompareOptions& given, dist::Comm& comm) {
   TrainOptions options = given.train;
   if (comm.rank() == 0) say_overrides(options);
+  // The same for all, or bits would differ.
+  if (options.engine.accumulation == dist::Accumulation::automatic)
+    options.engine.accumulation =
+        options.engine.elastic_determinism ? dist::Accumulation::ranks_first : dist::Accumulation::local_first;
   options.quiet = true;
   options.show_mfu = false;
   options.data.val_fraction = 0;

@@ -267,7 +267,6 @@ void add_bench_options(CLI::App& app, BenchOptions& o, const std::string& sizes)
 void add_compare_options(CLI::App& app, CompareOptions& o, const std::string& sizes) {
   TrainOptions& train = o.train;
   train.steps = 8;
-  train.engine.accumulation = dist::Accumulation::local_first;  // the same for all, or bits would differ
   add_parsed(app, "--engines", o.engines, parse_engines, "all, or some by commas", "all that the ranks can run");
   app.add_option("--explain", o.explain, "ring: who holds what after each step of a ring all-reduce, and nothing else")
       ->check(CLI::IsMember({"ring"}));

@@ -53,6 +53,9 @@ void Trainer::identify() {
   }
   numerics["accumulation"] = dist::name_of(engine.accumulation);
   numerics["precision"] = identity_.precision;
+  numerics["gradient_division"] = engine.prescale_gradients ? "at the loss"
+                                  : engine.predivide == 1   ? "after the sum"
+                                                            : fmt::format("by {} at the loss", engine.predivide);
   numerics["reduction"] = dist::name_of(engine.reduction);
   numerics["optimizer"] = optimizer_text(engine.optimizer);
   numerics["schedule"] = schedule_text(options_.schedule);

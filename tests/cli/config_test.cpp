@@ -75,6 +75,18 @@ TEST_F(ConfigFile, IsReadByBenchAndCompare) {
   EXPECT_EQ(read_json(folder / "receipt").at("numerics").at("micro_steps"), "2");
 }
 
+TEST_F(ConfigFile, NumericsAreInTheReceipt) {
+  const auto numerics = [&](const std::string& file) {
+    write(folder / "numerics.json", file);
+    Json receipt;
+    run("--engine zero1 --config " + (folder / "numerics.json"), receipt);
+    return receipt.at("numerics");
+  };
+  EXPECT_EQ(numerics(R"({"prescale_gradients": true})").at("gradient_division"), "at the loss");
+  EXPECT_EQ(numerics(R"({"gradient_predivide_factor": 1.5})").at("gradient_division"), "by 1.5 at the loss");
+  EXPECT_EQ(numerics(R"({"elastic_determinism": true})").at("elastic_determinism"), "on");
+}
+
 TEST_F(ConfigFile, MistakesAreUsageErrors) {
   const auto expect = [&](const std::string& more, int code, const std::string& words) {
     const Outcome outcome = gpt2(command(more));

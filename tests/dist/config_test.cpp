@@ -42,6 +42,9 @@ const Effect effects[] = {
     {"gradient_accumulation_steps", nullptr, "4", HOLDS(c.options(2).micro_steps == 4)},
     {"steps_per_print", nullptr, "7", HOLDS(c.steps_per_print == 7)},
     {"gradient_clipping", nullptr, "0.5", HOLDS(c.engine.clip == 0.5)},
+    {"prescale_gradients", nullptr, "true", HOLDS(c.engine.prescale_gradients)},
+    {"gradient_predivide_factor", nullptr, "2.5", HOLDS(c.engine.predivide == 2.5)},
+    {"elastic_determinism", nullptr, "true", HOLDS(c.engine.elastic_determinism)},
     {"on_nonfinite", nullptr, "\"skip\"", HOLDS(c.engine.on_nonfinite == OnNonFinite::skip)},
     {"comm.reduction", nullptr, "\"ring\"", HOLDS(c.engine.reduction == Algorithm::ring)},
     {"comm.timeout_seconds", nullptr, "2.5", HOLDS(c.comm.timeout == 2.5)},
@@ -100,11 +103,8 @@ struct Later {
   const char* words = "isn't supported";
 };
 const Later later[] = {
-    {"prescale_gradients", "false", "true"},
-    {"gradient_predivide_factor", "1", "2"},
     {"communication_data_type", "null", "\"fp16\""},
     {"data_types.grad_accum_dtype", "\"fp32\"", "\"bf16\""},
-    {"elastic_determinism", "false", "true"},
     {"zero_optimization.contiguous_gradients", "true", "false"},
     {"zero_optimization.allgather_bucket_size", nullptr, "5e8", "reduce_bucket_size"},
     {"zero_optimization.sub_group_size", nullptr, "1e9"},

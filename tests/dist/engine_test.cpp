@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/dist/tiny_model.h"
+#include "tests/errors.h"
 
 namespace sg::dist::testing {
 namespace {
@@ -18,9 +19,10 @@ Options base_options() {
 }
 
 std::string describe(const Training& r) {
-  return fmt::format("{} N={} {} k={} {} clip={} overlap={} {} tied={} bucket={}", name_of(r.options.engine), r.ranks,
-                     name_of(r.options.precision), r.options.micro_steps, name_of(r.options.accumulation),
-                     r.options.clip, r.options.overlap, name_of(r.options.partition), r.tied, r.options.bucket_bytes);
+  const Options& o = r.options;
+  return fmt::format("{} N={} {} k={} {} clip={} overlap={} {} tied={} bucket={} prescale={} predivide={}",
+                     name_of(o.engine), r.ranks, name_of(o.precision), o.micro_steps, name_of(o.accumulation), o.clip,
+                     o.overlap, name_of(o.partition), r.tied, o.bucket_bytes, o.prescale_gradients, o.predivide);
 }
 
 // Everything bits may depend on, for N ranks; each engine is held against ddp there.
@@ -43,6 +45,18 @@ std::vector<Training> numerics(int ranks, bool full) {
           }
         }
       }
+    }
+  }
+  for (DType precision : {DType::f32, DType::bf16, DType::f16}) {
+    for (bool prescale : {true, false}) {
+      Training r{base_options(), ranks};
+      r.options.precision = precision;
+      r.options.micro_steps = 2;
+      r.options.accumulation = prescale ? Accumulation::local_first : Accumulation::ranks_first;
+      r.options.prescale_gradients = prescale;
+      r.options.predivide = prescale ? 1 : 1.7;
+      r.options.loss_scale.initial_power = 10;
+      runs.push_back(r);
     }
   }
   return runs;
@@ -69,6 +83,37 @@ TEST_P(EveryEngine, HasDdpsBits) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, EveryEngine, ::testing::Values(1, 2, 3, 4));
+
+// A power of two divides exactly, so that it shows neither where nor in how many parts.
+TEST(Engine, TheMeanMayBeDividedForAtTheLoss) {
+  for (int ranks : {2, 4}) {
+    Training r{base_options(), ranks};
+    r.options.micro_steps = 2;
+    const Outcome reference = train(r);
+    for (double factor : {2.0, 4.0}) {
+      r.options.predivide = factor;
+      EXPECT_TRUE(train(r) == reference) << describe(r);
+    }
+    r.options.predivide = 1;
+    r.options.prescale_gradients = true;
+    EXPECT_TRUE(train(r) == reference) << describe(r);
+    r.options.prescale_gradients = false;
+    r.options.predivide = 1.7;
+    const Outcome other = train(r);
+    EXPECT_FALSE(other == reference) << "it isn't exact, so bits must show it";
+    EXPECT_NEAR(other.norms.at(0), reference.norms.at(0), 1e-5 * reference.norms.at(0));
+  }
+}
+
+TEST(Engine, OneDivisionAtMostIsAskedFor) {
+  const auto refused = [](const Options& options) {
+    return test::error_of(ErrorKind::usage, [&] { train({options, 2}); });
+  };
+  EXPECT_NE(refused({.prescale_gradients = true, .predivide = 2}).find("factor of 2 has no place"), std::string::npos);
+  EXPECT_NE(refused({.predivide = -1}).find("must be positive: -1"), std::string::npos);
+  EXPECT_NE(refused({.predivide = 2, .elastic_determinism = true}).find("elastic determinism"), std::string::npos);
+  EXPECT_NE(refused({.prescale_gradients = true, .elastic_determinism = true}).find("elastic"), std::string::npos);
+}
 
 TEST(Engine, BucketSizesDontChangeBits) {
   for (EngineKind engine : engines) {
