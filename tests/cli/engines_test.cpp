@@ -81,7 +81,8 @@ TEST_F(Engines, ElasticDeterminismGivesAnyNumberOfRanksTheSameBits) {
   refused(3, saved + " --dropout 0.1 --clip 0.5 --schedule constant --global-batch 8 --resume",
           "micro_batches 8, this run has 4");
   refused(2, "--elastic-determinism --engine ddp --ranks 3", "a power of two, not 3");
-  refused(2, "--elastic-determinism --engine ddp --ranks 4 --global-batch 12", "isn't a multiple of");
+  refused(2, "--elastic-determinism --engine ddp --ranks 4 --global-batch 12",
+          "--global-batch 12 isn't --micro-batch 2");
 }
 
 TEST_F(Engines, OneReaderScattersUnderDp) {
