@@ -93,6 +93,7 @@ Device parse_device(const std::string& text) {
 void configure(Device device, const DeviceOptions& options) {
   DeviceState& s = create(device, options);
   s.pool.set_capacity(options.capacity);
+  if (device.type == DeviceType::meta && options.threads > 0) s.thread_count = options.threads;  // it has none to make
   check(options.threads == 0 || options.threads == s.thread_count, "{} already runs with {} threads, asked for {}",
         device, s.thread_count, options.threads);
 }

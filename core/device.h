@@ -21,7 +21,7 @@ inline constexpr Device host{DeviceType::host, 0};
 std::string to_string(Device device);          // "cpu:0", "host"
 Device parse_device(const std::string& text);  // the reverse; anything else is a usage error
 
-// Sets up a device before its first use; later only what may change: capacity.
+// Sets up a device before its first use; later only what may change: capacity, and the threads that meta plans for.
 struct DeviceOptions {
   uint64_t capacity = Pool::unlimited;
   int threads = 0;  // workers of a cpu device, the calling thread included; 0: as many as the process may run on

@@ -105,7 +105,8 @@ std::string memory_rows(const Json& engines) {
       return bytes == 0 ? std::string() : mebibytes(bytes);
     });
   }
-  return text + row(engines, "  peak of the sum", [](const Json& e) { return mebibytes(e.at("memory").at("total")); });
+  text += row(engines, "  peak of the sum", [](const Json& e) { return mebibytes(e.at("memory").at("total")); });
+  return text + row(engines, "  peak of set-up", [](const Json& e) { return mebibytes(e.at("memory").at("setup")); });
 }
 
 std::string traffic_rows(const Json& engines) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/pool.h"
+#include "core/device.h"
 #include "dist/launch.h"
 #include "dist/options.h"
 #include "models/data.h"
@@ -94,7 +94,8 @@ struct PlanOptions {
   std::vector<dist::EngineKind> engines;
   dist::Options engine{.engine = dist::EngineKind::ddp};
   int64_t micro_batch = 1;
-  uint64_t device_memory = Pool::unlimited;
+  int threads = 0;              // of a rank's device; 0: this machine's processors dealt to the ranks
+  Device dry_device = meta(0);  // where ranks live
   std::string hardware = "h100";
   bool json = false;
 };

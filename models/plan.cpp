@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/device.h"
 #include "core/ops.h"
 #include "dist/comm_sim.h"
 #include "dist/engine.h"
@@ -60,34 +61,26 @@ void estimate(EnginePlan& plan, const PlanOptions& options, const LanguageModel&
   else plan.exposed_seconds = std::max(0.0, gradients - products * 2 / 3) + std::max(0.0, parameters - beside);
 }
 
-// Rank `rank` of the group lives through two steps.
-EnginePlan live(const Family& family, const PlanOptions& options, int rank, const Hardware& on) {
-  const Device device = meta(0);
-  const DeviceGuard guard(device);
-  configure(device, {.capacity = options.device_memory});
-  auto comm = dist::connect_sim(rank, options.world, device);
-  const std::unique_ptr<LanguageModel> model = family.build(options.size, 1);
-  auto engine = dist::initialize(model->units(), options.engine, *comm);
-  const Shape shape{options.micro_batch, *options.size.context};
-  EnginePlan plan;
-  plan.engine = options.engine.engine;
-  dist::TrafficTable before{};
-  for (int step = 0; step < 2; ++step) {
-    before = comm->traffic().table();
-    for (int j = 0; j < options.engine.micro_steps; ++j) {
-      nn::MicroStepScope scope(1, static_cast<uint64_t>(step), 0);
-      CategoryScope category(Category::data);
-      const Tensor tokens = empty(shape, DType::i32), targets = empty(shape, DType::i32);
-      CategoryScope activations(Category::activations);
-      engine->backward(engine->forward([&] { return model->loss(tokens, targets); }));
-      engine->step();
-    }
+// What a micro-step's data takes, as Feed holds it.
+struct DryBatch {
+  DryBatch(const PlanOptions& options, const dist::Comm& comm) {
+    const CategoryScope category(Category::data);
+    const Shape shape{options.micro_batch, *options.size.context};
+    const bool scatters = options.engine.engine == dist::EngineKind::dp && comm.size() > 1 && comm.rank() == 0;
+    const Shape whole{scatters ? options.micro_batch * comm.size() : 0, *options.size.context};
+    const Tensor all_tokens = empty(whole, DType::i32), all_targets = empty(whole, DType::i32);
+    tokens = empty(shape, DType::i32), targets = empty(shape, DType::i32);
   }
-  engine->synchronize();
-  plan.memory = pool(device).ledger();
-  plan.traffic = difference(comm->traffic().table(), before);
-  estimate(plan, options, *model, on);
-  return plan;
+  Tensor tokens, targets;
+};
+
+void dry_step(LanguageModel& model, dist::Engine& engine, const PlanOptions& options, uint64_t step) {
+  for (int j = 0; j < options.engine.micro_steps; ++j) {
+    const nn::MicroStepScope scope(1, step, 0);
+    const DryBatch batch(options, engine.comm());
+    engine.backward(engine.forward([&] { return model.loss(batch.tokens, batch.targets); }));
+    engine.step();
+  }
 }
 
 }  // namespace
@@ -99,13 +92,37 @@ uint64_t EnginePlan::model_states() const {
   return bytes;
 }
 
-EnginePlan plan_engine(const Family& family, const PlanOptions& given, dist::EngineKind engine, const Hardware& on) {
+EnginePlan plan_rank(const Family& family, const PlanOptions& given, dist::EngineKind engine, int rank,
+                     const Hardware& on) {
   PlanOptions options = given;
   options.engine.engine = engine;
-  EnginePlan first = live(family, options, 0, on);
+  const Device device = options.dry_device;
+  const DeviceGuard guard(device);
+  const int threads = options.threads > 0 ? options.threads : std::max(1, available_processors() / options.world);
+  configure(device, {.threads = threads});
+  pool(device).reset_peaks();
+  auto comm = dist::connect_sim(rank, options.world, device);
+  const std::unique_ptr<LanguageModel> model = family.build(options.size, 1);
+  auto dry = dist::initialize(model->units(), options.engine, *comm);
+  EnginePlan plan;
+  plan.engine = engine;
+  plan.rank = rank;
+  dry_step(*model, *dry, options, 0);
+  dry->synchronize();
+  const dist::TrafficTable before = comm->traffic().table();
+  dry_step(*model, *dry, options, 1);
+  dry->synchronize();
+  plan.memory = pool(device).ledger();
+  plan.traffic = difference(comm->traffic().table(), before);
+  if (on.flops > 0) estimate(plan, options, *model, on);
+  return plan;
+}
+
+EnginePlan plan_engine(const Family& family, const PlanOptions& options, dist::EngineKind engine, const Hardware& on) {
+  EnginePlan first = plan_rank(family, options, engine, 0, on);
   if (options.world == 1 || engine == dist::EngineKind::ddp || engine == dist::EngineKind::dp) return first;
-  EnginePlan last = live(family, options, options.world - 1, on);
-  return last.memory.total_peak() > first.memory.total_peak() ? last : first;
+  EnginePlan last = plan_rank(family, options, engine, options.world - 1, on);
+  return last.memory.needed() > first.memory.needed() ? last : first;
 }
 
 }  // namespace sg::models

@@ -23,16 +23,21 @@ Hardware hardware(const std::string& name, DType precision);
 
 struct EnginePlan {
   dist::EngineKind engine = dist::EngineKind::none;
-  Ledger memory;                 // peaks of the rank that holds most, of rank 0 and rank N−1
-  dist::TrafficTable traffic{};  // of one step of that rank
+  int rank = 0;
+  Ledger memory;                 // its peaks
+  dist::TrafficTable traffic{};  // what it sends and receives in one step
   double compute_seconds = 0, communication_seconds = 0, exposed_seconds = 0;
 
   uint64_t model_states() const;  // parameters + gradients + optimizer + accumulation
   double step_seconds() const { return compute_seconds + exposed_seconds; }
 };
 
-// One engine's plan. Two steps run, the first recording ZeRO-3's order; the second's traffic counts. `options` are
-// resolved.
+// A rank's life under an engine, on options.dry_device, which only this thread may use meanwhile. Two steps run, the
+// first recording ZeRO-3's order; the second's traffic counts. The books are those of a real run, to the byte.
+// `options` are resolved.
+EnginePlan plan_rank(const Family& family, const PlanOptions& options, dist::EngineKind engine, int rank,
+                     const Hardware& on = {});
+// The plan of the rank that holds most, of rank 0 and rank N−1.
 EnginePlan plan_engine(const Family& family, const PlanOptions& options, dist::EngineKind engine, const Hardware& on);
 
 }  // namespace sg::models

@@ -60,6 +60,7 @@ Json json_of(const EnginePlan& plan) {
   for (int c = 0; c < category_count; ++c)
     memory[name_of(static_cast<Category>(c))] = plan.memory.peak(static_cast<Category>(c));
   memory["total"] = plan.memory.total_peak();
+  memory["setup"] = plan.memory.setup_peak();
   return {{"engine", dist::name_of(plan.engine)},
           {"model_states", plan.model_states()},
           {"memory", memory},

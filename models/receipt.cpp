@@ -70,6 +70,7 @@ Json memory_of(Device device) {
     json[name_of(category)] = ledger.peak(category);
   }
   json["total"] = ledger.total_peak();
+  json["setup"] = ledger.setup_peak();
   return json;
 }
 

@@ -42,6 +42,7 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   trace::set_rank(comm_.rank());
   if (traces()) trace::start(options_.trace);
   if (comm_.rank() == 0 && !options_.quiet) say_overrides(options_);
+  pool(comm_.device()).reset_peaks();
   settle_batch();
   identify();
   std::optional<dist::CheckpointReader> checkpoint;

@@ -1,0 +1,169 @@
+// What a real run of ten million parameters holds and moves, against the tables of the numerics and against its plan.
+#include "models/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/error.h"
+#include "models/gpt2.h"
+#include "models/trainer.h"
+#include "tests/dist/tables.h"
+
+namespace sg::models {
+namespace {
+
+using dist::Accumulation;
+using dist::EngineKind;
+
+struct Case {
+  EngineKind engine;
+  int ranks;
+  int micro_steps;
+  DType precision;
+  Accumulation order;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << dist::name_of(c.engine) << "_" << c.ranks << "_ranks_" << c.micro_steps << "_micro_steps_"
+       << name_of(c.precision) << "_" << dist::name_of(c.order);
+}
+
+// Every engine with two ranks and one micro-step in both precisions; elsewhere every pair of values.
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto local = Accumulation::local_first, ranks = Accumulation::ranks_first;
+  const EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
+                                EngineKind::zero3};
+  for (const EngineKind engine : engines) {
+    for (const DType precision : {DType::f32, DType::bf16}) all.push_back({engine, 2, 1, precision, local});
+    all.push_back({engine, 3, 4, DType::bf16, ranks});
+    all.push_back({engine, 4, 4, DType::f32, local});
+  }
+  for (const EngineKind engine : {EngineKind::ddp, EngineKind::zero2}) all.push_back({engine, 3, 1, DType::f32, local});
+  for (const EngineKind engine : {EngineKind::dp, EngineKind::zero1, EngineKind::zero3})
+    all.push_back({engine, 4, 1, DType::bf16, ranks});
+  for (const EngineKind engine : {EngineKind::zero2, EngineKind::zero3})
+    all.push_back({engine, 2, 4, DType::f32, ranks});
+  return all;
+}
+
+// 10.5 million parameters, most of them in matrices that are larger than a bucket, the embedding tied.
+Family small_family() {
+  Family family;
+  family.name = "gpt2";
+  family.resolve = [](SizeOptions& o, int64_t) {
+    o.layers = 2, o.heads = 4, o.width = 512, o.context = 16, o.vocab = 8192;
+  };
+  family.build = [](const SizeOptions& o, uint64_t seed) -> std::unique_ptr<LanguageModel> {
+    return std::make_unique<Gpt2>(Gpt2Options{.layers = *o.layers,
+                                              .heads = *o.heads,
+                                              .width = *o.width,
+                                              .context = *o.context,
+                                              .vocab = *o.vocab,
+                                              .seed = seed});
+  };
+  return family;
+}
+
+TrainOptions training_of(const Case& c) {
+  TrainOptions options;
+  small_family().resolve(options.size, 0);
+  options.engine.engine = c.engine;
+  options.engine.precision = c.precision;
+  options.engine.accumulation = c.order;
+  options.engine.bucket_bytes = int64_t{3} << 20;
+  options.micro_batch = 2;
+  options.global_batch = options.micro_batch * c.ranks * c.micro_steps;
+  options.steps = c.micro_steps == 1 ? 2 : 1;
+  options.show_mfu = false;
+  options.quiet = true;
+  return options;
+}
+
+PlanOptions plan_of(const Case& c) {
+  const TrainOptions training = training_of(c);
+  PlanOptions options;
+  options.size = training.size;
+  options.world = c.ranks;
+  options.engine = training.engine;
+  options.engine.micro_steps = c.micro_steps;
+  options.micro_batch = training.micro_batch;
+  options.threads = 1;
+  return options;
+}
+
+// The receipt of a real run.
+Json run(const Case& c) {
+  const Family family = small_family();
+  const TrainOptions options = training_of(c);
+  const Dataset data = TextDataset::of(std::string(4000, 'x'), "test", ByteTokenizer{}, 0);
+  Json receipt;
+  dist::CommOptions comm_options;
+  comm_options.ranks = c.ranks;
+  for (int rank = 0; rank < c.ranks; ++rank) configure(cpu(rank), {.threads = 1});
+  dist::run_threads(comm_options, [&](dist::Comm& comm) {
+    Trainer trainer(family, options, data, comm);
+    trainer.run();
+    const Json mine = trainer.receipt();
+    if (comm.rank() == 0) receipt = mine;
+  });
+  return receipt;
+}
+
+// operation → {calls, sent, received, padding}, of a step.
+std::map<std::string, std::vector<uint64_t>> step_traffic(const Json& traffic, uint64_t steps) {
+  std::map<std::string, std::vector<uint64_t>> result;
+  for (const auto& [operation, phases] : traffic.items()) {
+    if (!phases.contains("step")) continue;
+    for (const char* figure : {"calls", "sent", "received", "padding"})
+      result[operation].push_back(phases.at("step").at(figure).get<uint64_t>() / steps);
+  }
+  return result;
+}
+
+uint64_t figure(const Json& memory, Category category) { return memory.at(name_of(category)); }
+
+struct MeasuredBooks : testing::TestWithParam<Case> {};
+
+TEST_P(MeasuredBooks, EqualTheTablesAndThePlan) {
+  const Case c = GetParam();
+  const Json receipt = run(c);
+  ASSERT_GE(receipt.at("parameters").get<uint64_t>(), 10'000'000u);
+  const PlanOptions options = plan_of(c);
+  const DeviceGuard guard(meta(1));
+  const auto model = small_family().build(options.size, 1);
+  dist::Options engine = options.engine;
+  const auto sizes = dist::testing::sizes_of(model->units(), engine, c.ranks);
+  const uint64_t steps = receipt.at("steps");
+  for (int rank = 0; rank < c.ranks; ++rank) {
+    SCOPED_TRACE(testing::Message() << "rank " << rank);
+    const Json& memory = receipt.at("memory").at(std::to_string(rank));
+    const auto traffic = step_traffic(receipt.at("traffic").at(std::to_string(rank)), steps);
+
+    const auto states = dist::testing::expected_states(engine, sizes, rank);
+    EXPECT_EQ(figure(memory, Category::parameters), states.parameters);
+    EXPECT_EQ(figure(memory, Category::gradients), states.gradients);
+    EXPECT_EQ(figure(memory, Category::optimizer), states.optimizer);
+    EXPECT_EQ(figure(memory, Category::accumulation), states.accumulation);
+    const auto moved = dist::testing::expected_traffic(engine, sizes, c.ranks, rank);
+    uint64_t sent = 0, received = 0;
+    for (const auto& [operation, figures] : traffic) sent += figures[1], received += figures[2];
+    EXPECT_EQ(sent, moved.sent);
+    EXPECT_EQ(received, moved.received);
+
+    const EnginePlan plan = plan_rank(small_family(), options, c.engine, rank);
+    for (int i = 0; i < category_count; ++i) {
+      const auto category = static_cast<Category>(i);
+      EXPECT_EQ(figure(memory, category), plan.memory.peak(category)) << name_of(category);
+    }
+    EXPECT_EQ(memory.at("total").get<uint64_t>(), plan.memory.total_peak());
+    EXPECT_EQ(memory.at("setup").get<uint64_t>(), plan.memory.setup_peak());
+    EXPECT_EQ(traffic, step_traffic(traffic_of(plan.traffic), 1));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Plan, MeasuredBooks, testing::ValuesIn(cases()), testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace sg::models
