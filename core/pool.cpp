@@ -36,10 +36,14 @@ void* system_allocate(uint64_t size) {
 
 }  // namespace
 
+OutOfMemory::OutOfMemory(Device device, std::string figures)
+    : Error(ErrorKind::out_of_memory, to_string(device) + " is out of memory: " + figures),
+      figures_(std::move(figures)) {}
+
 Pool::Pool(Device device, uint64_t capacity) : device_(device), capacity_(capacity) {}
 Pool::~Pool() { trim(); }
 
-void* Pool::allocate(uint64_t bytes, Category category) {
+void* Pool::allocate(uint64_t bytes, Category category, const std::string& name) {
   std::lock_guard lock(mutex_);
   const uint64_t held = ledger_.total();
   void* block = nullptr;
@@ -58,9 +62,10 @@ void* Pool::allocate(uint64_t bytes, Category category) {
     }
   }
   if (!fits) {
-    const std::string limit = capacity_ == unlimited ? "the system's memory" : format_bytes(capacity_);
-    fail(ErrorKind::out_of_memory, "{} is out of memory: asked for {} ({}), holds {} of {}\n  {}", to_string(device_),
-         format_bytes(bytes), name_of(category), format_bytes(held), limit, ledger_.summary());
+    throw OutOfMemory(device_, fmt::format("asked for {} ({}{}{}), holds {} of {}\n  {}", format_bytes(bytes),
+                                           name_of(category), name.empty() ? "" : ": ", name, format_bytes(held),
+                                           capacity_ == unlimited ? "the system's memory" : format_bytes(capacity_),
+                                           ledger_.summary()));
   }
   ledger_.add(category, bytes);
   return block;

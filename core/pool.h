@@ -4,12 +4,25 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/ledger.h"
 #include "kernels/device.h"
 
 namespace sg {
+
+// What a pool says when it is full; who knows what was under way may say more.
+class OutOfMemory : public Error {
+ public:
+  OutOfMemory(Device device, std::string figures);
+  // "asked for 3.00 MiB (live: block7), holds 61.0 MiB of 64.0 MiB", and on a second line what is held by category.
+  const std::string& figures() const { return figures_; }
+
+ private:
+  std::string figures_;
+};
 
 // Hands out 64-byte aligned blocks. The capacity limits the bytes in use as asked for; freed blocks are kept for the
 // next request of their size class and given back to the system when the capacity or the system asks for it.
@@ -23,8 +36,9 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // Error out_of_memory names what was asked, what is held by category and the capacity; the pool stays usable.
-  void* allocate(uint64_t bytes, Category category);
+  // Throws OutOfMemory, which names what was asked for (`name`: of the storage, may be empty), what is held by category
+  // and the capacity; the pool stays usable.
+  void* allocate(uint64_t bytes, Category category, const std::string& name = {});
   void free(void* block, uint64_t bytes, Category category);
   void recategorise(uint64_t bytes, Category from, Category to);
 

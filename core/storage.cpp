@@ -23,7 +23,7 @@ void Storage::set_category(Category category) {
 }
 
 void Storage::acquire() {
-  if (residency_ == 0) data_ = pool(device_).allocate(bytes_, category_);
+  if (residency_ == 0) data_ = pool(device_).allocate(bytes_, category_, name_);
   ++residency_;
 }
 

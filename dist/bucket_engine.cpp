@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/ops.h"
 #include "core/trace.h"
+#include "dist/out_of_memory.h"
 #include "dist/shard_memory.h"
 
 namespace sg::dist {
@@ -67,7 +68,7 @@ BucketEngine::~BucketEngine() {
   for (Unit& unit : units_) *unit.hooks = {};
 }
 
-void BucketEngine::start() {
+void BucketEngine::start() try {
   const auto broadcast = [&](const Variable& p) {
     comm_.broadcast({"setup." + p.name(), Phase::setup}, p.tensor(), 0).wait();
   };
@@ -79,7 +80,7 @@ void BucketEngine::start() {
   place_parameters();
   place_frozen();
   watch();
-}
+} catch (const OutOfMemory& e) { throw explained(e, options_, comm_, space_.size()); }
 
 // Which parts this rank updates, where their parameters and optimizer state lie, and who gives what to the norm.
 void BucketEngine::own_parts() {
@@ -168,7 +169,7 @@ double BucketEngine::seed() const {
   return scale_ / (options_.micro_steps * (divides_at_loss() ? comm_.size() : options_.predivide));
 }
 
-Variable BucketEngine::forward(const std::function<Variable()>& loss) {
+Variable BucketEngine::forward(const std::function<Variable()>& loss) try {
   const trace::Span span("forward");
   scale_ = scaler_ ? scaler_->scale() : 1;
   begin_micro_step();
@@ -178,9 +179,9 @@ Variable BucketEngine::forward(const std::function<Variable()>& loss) {
         "forward: the closure must return one f32 loss");
   phase_ = Progress::forward_done;
   return result;
-}
+} catch (const OutOfMemory& e) { throw explained(e, options_, comm_, space_.size()); }
 
-void BucketEngine::backward(const Variable& loss) {
+void BucketEngine::backward(const Variable& loss) try {
   check(phase_ == Progress::forward_done, "backward: call forward first, and step between two backward passes");
   const trace::Span span("backward");
   const bool backed = loss.device().type != DeviceType::meta;
@@ -194,7 +195,7 @@ void BucketEngine::backward(const Variable& loss) {
   next_bucket_ = 0;
   end_micro_step();
   phase_ = Progress::backward_done;
-}
+} catch (const OutOfMemory& e) { throw explained(e, options_, comm_, space_.size()); }
 
 void BucketEngine::count_as_zero(int position) {
   if (seen_[static_cast<size_t>(position)]) return;
@@ -266,7 +267,7 @@ void BucketEngine::settle(const Pending& pending) {
 
 // ---- the end of a step
 
-StepResult BucketEngine::step() {
+StepResult BucketEngine::step() try {
   check(phase_ == Progress::backward_done, "step: call forward and backward first");
   const trace::Span span("step");
   phase_ = Progress::idle;
@@ -288,7 +289,7 @@ StepResult BucketEngine::step() {
   nonfinite_.reset();
   flag_ = false;
   return result;
-}
+} catch (const OutOfMemory& e) { throw explained(e, options_, comm_, space_.size()); }
 
 // Every rank's report, the norm's roots of all parameters among them.
 std::vector<StepReport> BucketEngine::exchange(const std::vector<Tensor>& gradients) {

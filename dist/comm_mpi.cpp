@@ -17,8 +17,6 @@ enum Tag { pieces_tag = 1, terms_tag, sums_tag };
 
 constexpr uint64_t message_bytes = uint64_t{1} << 30;  // MPI counts in int: larger pieces travel as several messages
 constexpr int64_t collective_elements = int64_t{1} << 30;  // likewise
-constexpr uint64_t slice_bytes =
-    256 * 1024;  // of an ordered reduction: one slice is summed up while the next one travels
 
 // What a rank does between polls, by how long it has polled in vain: spins where an answer is due at once, then lets
 // others run, then sleeps, so that whoever computes has the processor.
@@ -155,10 +153,7 @@ std::optional<NonFinite> MpiTransport::reduce_ordered(const ReduceJob& job, Watc
   const auto sum = [&](int p, int64_t k) -> Piece {
     return {static_cast<char*>(job.out_of(p)) + job.out_bytes(k * slice), job.out_bytes(length(p, k))};
   };
-  if (size() > 1 && !incoming_.defined()) {
-    const CategoryScope category(Category::communication);
-    incoming_ = empty({2, size(), static_cast<int64_t>(slice_bytes)}, DType::u8);
-  }
+  if (size() > 1 && !incoming_.defined()) incoming_ = reduction_slices(size());
   const auto incoming = [&](int p, int64_t k) {
     return size() == 1 ? nullptr
                        : incoming_.view().as<char>() + static_cast<uint64_t>(k % 2 * size() + p) * slice_bytes;

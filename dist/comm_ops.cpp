@@ -101,9 +101,9 @@ CommJob reduction(const Checker& must, const Tensor& in, const Tensor& out, cons
   job.run = [reduce, algorithm = options.algorithm, in, out](Transport& transport, Watch& watch) {
     if (algorithm == Algorithm::ordered) return transport.reduce_ordered(reduce, watch);
     std::optional<NonFinite> found;
-    if (const auto at = first_nonfinite(reduce.dtype, reduce.in, reduce.shards.total())) {
-      found = NonFinite{transport.rank(), *at};
-    }
+    const auto at = transport.moves_data() ? first_nonfinite(reduce.dtype, reduce.in, reduce.shards.total())
+                                           : std::optional<int64_t>();
+    if (at) found = NonFinite{transport.rank(), *at};
     if (algorithm == Algorithm::ring) reduce_ring(transport, reduce, watch);
     else transport.reduce_native(reduce, watch);
     return found;

@@ -79,6 +79,11 @@ std::optional<NonFinite> sum_in_rank_order(const ReduceJob& job, std::span<const
   return found;
 }
 
+Tensor reduction_slices(int ranks) {
+  const CategoryScope category(Category::communication);
+  return empty({2, ranks, static_cast<int64_t>(slice_bytes)}, DType::u8);
+}
+
 std::vector<RingStep> ring_steps(int rank, int ranks, bool all) {
   const auto block = [&](int b) { return (b % ranks + ranks) % ranks; };
   const int first = all ? rank : rank - 1;
@@ -96,13 +101,14 @@ void reduce_ring(Transport& transport, const ReduceJob& job, Watch& watch, const
   const int n = transport.size(), rank = transport.rank();
   if (n == 1) {
     const void* const own = job.in;
-    sum_in_rank_order(job, {&own, 1}, job.shards.total(), {&job.out, 1}, 0);
+    if (transport.moves_data()) sum_in_rank_order(job, {&own, 1}, job.shards.total(), {&job.out, 1}, 0);
     return;
   }
   int64_t largest = 0;
   for (int b = 0; b < n; ++b) largest = std::max(largest, job.shards.count(b));
   const CategoryScope category(Category::communication);
   const Tensor buffers = empty({2, largest}, job.dtype);
+  if (!transport.moves_data()) return;
   void* incoming = buffers.select(0, 0).view().data;
   void* partial = buffers.select(0, 1).view().data;
   ReduceJob unscaled = job;  // of partial sums

@@ -17,6 +17,11 @@ std::optional<NonFinite> sum_in_rank_order(const ReduceJob& job, std::span<const
 
 std::optional<int64_t> first_nonfinite(DType dtype, const void* x, int64_t count);
 
+// What an ordered reduction between processes works in: two slices of every rank's terms, (2, ranks, slice_bytes) u8,
+// booked as communication.
+inline constexpr uint64_t slice_bytes = 256 * 1024;
+Tensor reduction_slices(int ranks);
+
 // One step of a rank in the ring: the block it sends to the next rank and the one it receives from the previous.
 struct RingStep {
   enum class Phase : uint8_t { scatter_reduce, all_gather };

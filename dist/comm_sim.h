@@ -7,7 +7,10 @@
 
 namespace sg::dist {
 
+// The real group whose memory for communication is booked.
+enum class Imitated : uint8_t { threads, mpi };
+
 // `device` is a meta device. Usage error for a rank outside 0 … ranks−1.
-std::unique_ptr<Comm> connect_sim(int rank, int ranks, Device device);
+std::unique_ptr<Comm> connect_sim(int rank, int ranks, Device device, Imitated group = Imitated::threads);
 
 }  // namespace sg::dist

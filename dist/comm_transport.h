@@ -69,6 +69,8 @@ class Transport {
   // Rule 3 of the numerics, by the owner of each shard.
   virtual std::optional<NonFinite> reduce_ordered(const ReduceJob& job, Watch& watch) = 0;
   virtual void reduce_native(const ReduceJob& job, Watch& watch) = 0;
+  // Whether pieces have memory behind them; a group that is only thought of keeps books.
+  virtual bool moves_data() const { return true; }
   // An emulated link sleeps for as long as these bytes and messages would take.
   virtual void emulate_link(uint64_t, int) {}
   // The group of those with equal colour; colours[p] and keys[p] of every rank p are known to all.

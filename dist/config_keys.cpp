@@ -81,8 +81,11 @@ Read betas(In<std::optional<std::vector<double>>> field) {
 
 void read_stage(const ConfigValue& v, Draft& d) {
   constexpr EngineKind stages[] = {EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
-  if (v.value == "auto") fail(ErrorKind::usage, "{}: {} \"auto\" isn't supported yet: 0, 1, 2 or 3", v.source, v.path);
-  if (!v.value.is_number_integer() || v.value < 0 || v.value > 3) v.must_be("0, 1, 2 or 3");
+  if (v.value == "auto") {
+    d.config.engine.engine = EngineKind::automatic;
+    return;
+  }
+  if (!v.value.is_number_integer() || v.value < 0 || v.value > 3) v.must_be("0, 1, 2, 3 or \"auto\"");
   d.config.engine.engine = stages[v.value.get<size_t>()];
 }
 

@@ -23,6 +23,8 @@ void check_elastic(const Options& options, const Comm& comm) {
 }
 
 Options resolved(Options options, const Comm& comm) {
+  check(options.engine != EngineKind::automatic,
+        "engine auto: a dry run of the model chooses (models::choose_engine); initialize takes its answer");
   check(options.engine != EngineKind::none || comm.size() == 1, "engine none: one rank, not {}", comm.size());
   check(options.engine != EngineKind::dp || !under_launcher(),
         "engine dp: one process with a replica per thread; use ddp under mpirun");
@@ -39,10 +41,7 @@ Options resolved(Options options, const Comm& comm) {
     check_elastic(options, comm);
     options.accumulation = Accumulation::ranks_first;
   }
-  if (options.accumulation == Accumulation::automatic) {
-    const bool sharded_gradients = options.engine == EngineKind::zero2 || options.engine == EngineKind::zero3;
-    options.accumulation = sharded_gradients ? Accumulation::ranks_first : Accumulation::local_first;
-  }
+  if (options.accumulation == Accumulation::automatic) options.accumulation = default_order(options.engine);
   return options;
 }
 
@@ -54,6 +53,7 @@ std::unique_ptr<BucketEngine> make(std::vector<Unit> units, const Options& optio
     case EngineKind::zero1: return make_zero1(std::move(units), options, comm);
     case EngineKind::zero2: return make_zero2(std::move(units), options, comm);
     case EngineKind::zero3: return make_zero3(std::move(units), options, comm);
+    case EngineKind::automatic: break;
   }
   throw Bug("engine: unknown kind");
 }

@@ -7,7 +7,7 @@
 namespace sg::dist {
 namespace {
 
-constexpr const char* engines[] = {"none", "dp", "ddp", "zero1", "zero2", "zero3"};
+constexpr const char* engines[] = {"none", "dp", "ddp", "zero1", "zero2", "zero3", "auto"};
 constexpr const char* orders[] = {"auto", "local_first", "ranks_first"};
 constexpr const char* partitions[] = {"bucket", "contiguous"};
 constexpr const char* nonfinite[] = {"stop", "skip"};
@@ -32,5 +32,11 @@ EngineKind parse_engine(const std::string& text) { return parse<EngineKind>("eng
 Accumulation parse_accumulation(const std::string& text) { return parse<Accumulation>("accumulation", orders, text); }
 PartitionKind parse_partition(const std::string& text) { return parse<PartitionKind>("partition", partitions, text); }
 OnNonFinite parse_on_nonfinite(const std::string& text) { return parse<OnNonFinite>("on-nonfinite", nonfinite, text); }
+
+Accumulation default_order(EngineKind kind) {
+  const bool whole =
+      kind == EngineKind::none || kind == EngineKind::dp || kind == EngineKind::ddp || kind == EngineKind::zero1;
+  return whole ? Accumulation::local_first : Accumulation::ranks_first;
+}
 
 }  // namespace sg::dist

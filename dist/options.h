@@ -10,7 +10,8 @@
 
 namespace sg::dist {
 
-enum class EngineKind : uint8_t { none, dp, ddp, zero1, zero2, zero3 };
+// automatic: the first of ddp, zero1, zero2, zero3 that fits, which models/choose_engine.h finds by a dry run.
+enum class EngineKind : uint8_t { none, dp, ddp, zero1, zero2, zero3, automatic };
 enum class Accumulation : uint8_t { automatic, local_first, ranks_first };
 enum class PartitionKind : uint8_t { bucket, contiguous };
 enum class OnNonFinite : uint8_t { stop, skip };
@@ -24,6 +25,10 @@ EngineKind parse_engine(const std::string& text);
 Accumulation parse_accumulation(const std::string& text);
 PartitionKind parse_partition(const std::string& text);
 OnNonFinite parse_on_nonfinite(const std::string& text);
+
+// The order that Accumulation::automatic means. auto's doesn't depend on which engine it takes: ranks first, which
+// keeps micro-steps' sums where the optimizer's state is.
+Accumulation default_order(EngineKind kind);
 
 struct Options {
   EngineKind engine = EngineKind::ddp;

@@ -81,7 +81,7 @@ const Setting engine_settings[] = {
      {"zero_optimization.zero1_reduce"},
      {},
      [](const Config& c, TrainOptions& o) { o.engine.zero1_all_reduce = c.engine.zero1_all_reduce; }},
-    {nullptr,
+    {"--prefetch-elements",
      {"zero_optimization.stage3_prefetch_bucket_size"},
      {},
      [](const Config& c, TrainOptions& o) { o.engine.prefetch_elements = c.engine.prefetch_elements; }},

@@ -36,6 +36,7 @@ std::vector<dist::EngineKind> parse_engines(const std::string& text) {
   std::istringstream words(text == "all" ? "dp,ddp,zero1,zero2,zero3" : text);
   for (std::string word; std::getline(words, word, ',');) {
     const dist::EngineKind engine = dist::parse_engine(word);
+    check(engine != dist::EngineKind::automatic, "engines: auto is one of the others; name those");
     check(std::find(engines.begin(), engines.end(), engine) == engines.end(), "engines: {} is named twice", word);
     engines.push_back(engine);
   }
@@ -113,14 +114,11 @@ void add_group(CLI::App& app, GroupOptions& o) {
   add_number(app, "--link-latency", o.comm.link_latency, "seconds per message on that link", 0);
 }
 
-// What every engine takes.
-void add_communicating(CLI::App& app, dist::Options& o) {
+// What decides an engine's books.
+void add_layout(CLI::App& app, dist::Options& o) {
   add_parsed(app, "--precision", o.precision, parse_precision,
              "of parameters, activations and gradients: f32, bf16 or fp16; masters and sums are f32",
              precision_name(o.precision));
-  add_parsed(app, "--on-nonfinite", o.on_nonfinite, dist::parse_on_nonfinite,
-             "what a gradient that isn't finite does: stop, or skip the step; with fp16 it always skips",
-             dist::name_of(o.on_nonfinite));
   add_parsed(app, "--accumulation", o.accumulation, dist::parse_accumulation,
              "order of micro-steps and ranks: auto, local_first, ranks_first", dist::name_of(o.accumulation));
   add_parsed(app, "--partition", o.partition, dist::parse_partition, "how zero engines shard: bucket or contiguous",
@@ -134,18 +132,33 @@ void add_communicating(CLI::App& app, dist::Options& o) {
   add_switch(app, "--overlap", o.overlap, "communicate while computing");
   add_parsed(app, "--zero1-reduce", o.zero1_all_reduce, parse_zero1_reduce,
              "how zero1's gradients cross: reduce_scatter or, for study, all_reduce", "reduce_scatter");
+  add_count(app, "--prefetch-elements", o.prefetch_elements, "zero3: parameters gathered ahead of their unit, at most",
+            0);
+}
+
+// What every engine takes.
+void add_communicating(CLI::App& app, dist::Options& o) {
+  add_layout(app, o);
+  add_parsed(app, "--on-nonfinite", o.on_nonfinite, dist::parse_on_nonfinite,
+             "what a gradient that isn't finite does: stop, or skip the step; with fp16 it always skips",
+             dist::name_of(o.on_nonfinite));
+}
+
+void add_optimizer_type(CLI::App& app, dist::Options& o) {
+  app.add_option("--optimizer", o.optimizer.type, "adamw, adam, sgd or lion")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"adamw", "adam", "sgd", "lion"}));
 }
 
 void add_engine(CLI::App& app, dist::Options& o) {
-  add_parsed(app, "--engine", o.engine, dist::parse_engine, "none, dp, ddp, zero1, zero2 or zero3",
+  add_parsed(app, "--engine", o.engine, dist::parse_engine,
+             "none, dp, ddp, zero1, zero2, zero3, or auto: the first of ddp, zero1, zero2, zero3 that fits",
              dist::name_of(o.engine));
   add_communicating(app, o);
 }
 
 void add_optimizer(CLI::App& app, dist::Options& o, optim::Schedule& schedule) {
-  app.add_option("--optimizer", o.optimizer.type, "adamw, adam, sgd or lion")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"adamw", "adam", "sgd", "lion"}));
+  add_optimizer_type(app, o);
   add_parsed(app, "--schedule", schedule.kind, optim::parse_schedule,
              "learning rate after the warm-up: cosine, linear, constant, wsd, or DeepSpeed's WarmupLR, WarmupDecayLR, "
              "WarmupCosineLR",
@@ -288,16 +301,15 @@ void add_plan_options(CLI::App& app, PlanOptions& o, const std::string& sizes) {
   app.add_option_function<std::string>(
       "--engine", [&o](const std::string& text) { o.engines = parse_engines(text); },
       "all, or some of dp,ddp,zero1,zero2,zero3");
-  add_parsed(app, "--precision", o.engine.precision, parse_precision, "f32, bf16 or fp16", "f32");
-  add_parsed(app, "--accumulation", o.engine.accumulation, dist::parse_accumulation, "auto, local_first, ranks_first",
-             "auto");
-  add_parsed(app, "--partition", o.engine.partition, dist::parse_partition, "bucket or contiguous",
-             dist::name_of(o.engine.partition));
-  app.add_flag("--elastic-determinism", o.engine.elastic_determinism, "with what the same bits on any ranks cost");
+  add_layout(app, o.engine);
+  add_optimizer_type(app, o.engine);
   app.add_option("--micro-steps", o.engine.micro_steps, "per optimizer step")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
   add_count(app, "--micro-batch", o.micro_batch, "sequences in one forward pass of a rank");
+  app.add_option("--threads", o.threads, "of a rank's device; 0: this machine's processors dealt to the ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
   app.add_option("--device", o.hardware, "for the time: a100, h100, h200, or this")->capture_default_str();
   app.add_flag("--json", o.json, "print JSON");
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/device.h"
+#include "dist/comm_sim.h"
 #include "dist/launch.h"
 #include "dist/options.h"
 #include "models/data.h"
@@ -96,6 +97,7 @@ struct PlanOptions {
   int64_t micro_batch = 1;
   int threads = 0;              // of a rank's device; 0: this machine's processors dealt to the ranks
   Device dry_device = meta(0);  // where ranks live
+  dist::Imitated imitated = dist::Imitated::threads;
   std::string hardware = "h100";
   bool json = false;
 };

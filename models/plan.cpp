@@ -101,7 +101,7 @@ EnginePlan plan_rank(const Family& family, const PlanOptions& given, dist::Engin
   const int threads = options.threads > 0 ? options.threads : std::max(1, available_processors() / options.world);
   configure(device, {.threads = threads});
   pool(device).reset_peaks();
-  auto comm = dist::connect_sim(rank, options.world, device);
+  auto comm = dist::connect_sim(rank, options.world, device, options.imitated);
   const std::unique_ptr<LanguageModel> model = family.build(options.size, 1);
   auto dry = dist::initialize(model->units(), options.engine, *comm);
   EnginePlan plan;

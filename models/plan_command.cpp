@@ -39,7 +39,8 @@ std::string table_row(const EnginePlan& plan) {
                      Category::buckets, Category::live, Category::activations, Category::workspace}) {
     row += fmt::format(" {:>9.4g}", static_cast<double>(plan.memory.peak(c)) * 1e-9);
   }
-  return row + fmt::format(" {:>9.4g}", static_cast<double>(plan.memory.total_peak()) * 1e-9);
+  return row + fmt::format(" {:>9.4g} {:>9.4g}", static_cast<double>(plan.memory.total_peak()) * 1e-9,
+                           static_cast<double>(plan.memory.setup_peak()) * 1e-9);
 }
 
 std::string traffic_row(const EnginePlan& plan) {
@@ -86,6 +87,7 @@ void plan(const Family& family, const PlanOptions& given) {
   PlanOptions options = given;
   if (options.parameters > 0) options.size = family.nearest(options.parameters);
   family.resolve(options.size, 50257);
+  if (options.world > max_devices) options.imitated = dist::Imitated::mpi;  // more ranks than threads can be
   const Hardware on = hardware(options.hardware, options.engine.precision);
   std::vector<EnginePlan> plans;
   for (dist::EngineKind engine : options.engines) plans.push_back(plan_engine(family, options, engine, on));
@@ -114,8 +116,9 @@ void plan(const Family& family, const PlanOptions& given) {
           family.name, *size.layers, *size.width, *size.heads, *size.vocab, static_cast<double>(parameters) * 1e-9,
           options.world, precision_name(options.engine.precision), options.micro_batch, *size.context, on.name)
           .c_str());
-  std::printf("GB (10^9 bytes) per rank, peaks:\n%-6s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "engine", "states",
-              "params", "grads", "optimizer", "accum.", "buckets", "live", "activ.", "workspace", "total");
+  std::printf("GB (10^9 bytes) per rank, peaks:\n%-6s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "engine",
+              "states", "params", "grads", "optimizer", "accum.", "buckets", "live", "activ.", "workspace", "total",
+              "set-up");
   for (const EnginePlan& p : plans) std::printf("%s\n", table_row(p).c_str());
   std::printf("GB per rank and step:\n");
   for (const EnginePlan& p : plans) std::printf("%s\n", traffic_row(p).c_str());

@@ -48,6 +48,7 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   std::optional<dist::CheckpointReader> checkpoint;
   comm_.agree({"train.start", dist::Phase::setup}, agreement());
   if (options_.resume) adopt(checkpoint.emplace(options_.out, "", dist::ranks_of(comm_)));
+  if (options_.engine.engine == dist::EngineKind::automatic) choose();
   model_ = family_.build(options_.size, options_.seed);
   identity_.parameters = model_->parameter_count();
   engine_ = dist::initialize(model_->units(), options_.engine, comm_);
@@ -70,12 +71,30 @@ void Trainer::settle_batch() {
   if (options_.schedule.steps == 0) options_.schedule.steps = options_.steps;
 }
 
+// The engine that fits. The order of accumulation is settled first: it is the run's, not the engine's.
+void Trainer::choose() {
+  dist::Options& engine = options_.engine;
+  if (engine.accumulation == dist::Accumulation::automatic) engine.accumulation = dist::default_order(engine.engine);
+  PlanOptions dry;
+  dry.size = options_.size;
+  dry.world = comm_.size();
+  dry.engine = engine;
+  dry.micro_batch = options_.micro_batch;
+  dry.threads = threads(comm_.device());
+  dry.dry_device = meta(comm_.rank() % max_devices);
+  dry.imitated = dist::under_launcher() ? dist::Imitated::mpi : dist::Imitated::threads;
+  rungs_ = choose_engine(family_, dry, comm_);
+  engine.engine = rungs_.back().engine;
+  identity_.engine = dist::name_of(engine.engine);
+}
+
 void Trainer::introduce() {
   const double measured = static_cast<double>(identity_.parameters) * 1e-6;
   progress_->note(fmt::format("{} {}: {:.2f} million parameters, engine {} on {}, {} × {} tokens a step", family_.name,
                               options_.size.size, measured, identity_.engine,
                               comm_.size() == 1 ? "one rank" : fmt::format("{} ranks", comm_.size()),
                               options_.global_batch, *options_.size.context));
+  for (const Rung& rung : rungs_) progress_->note(text_of(rung));
   progress_->note("numerics: " + joined(identity_.numerics));
   if (is_16bit(options_.engine.precision))
     progress_->note(fmt::format("precision {}: products by {}; masters, moments and sums of gradients in f32",

@@ -6,6 +6,7 @@
 
 #include "dist/checkpoint.h"
 #include "dist/engine.h"
+#include "models/choose_engine.h"
 #include "models/data.h"
 #include "models/family.h"
 #include "models/feed.h"
@@ -38,6 +39,7 @@ class Trainer {
   void adopt(const dist::CheckpointReader& checkpoint);
   void restore(const dist::CheckpointReader& checkpoint);
   std::map<std::string, std::string> agreement() const;
+  void choose();
   void introduce();
   bool train();
   bool traces() const { return !options_.trace.empty() && comm_.rank() == 0; }  // one rank writes the file of all
@@ -54,6 +56,7 @@ class Trainer {
   dist::Comm& comm_;
   RunIdentity identity_;
   RunRecord record_;
+  std::vector<Rung> rungs_;  // engine auto: what it tried
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<dist::Engine> engine_;
   std::unique_ptr<Progress> progress_;

@@ -225,8 +225,7 @@ TEST(Config, MistakesNameTheirKey) {
       {R"({"train_batch_size": 2.5})", "not 2.5"},
       {R"({"train_batch_size": 1e30})", "not 1e+30"},
       {R"({"train_batch_size": "auto"})", "train_batch_size must be a whole number"},
-      {R"({"zero_optimization": {"stage": 4}})", "zero_optimization.stage must be 0, 1, 2 or 3, not 4"},
-      {R"({"zero_optimization": {"stage": "auto"}})", "zero_optimization.stage \"auto\" isn't supported yet"},
+      {R"({"zero_optimization": {"stage": 4}})", "zero_optimization.stage must be 0, 1, 2, 3 or \"auto\", not 4"},
       {R"({"comm": {"reduction": "tree"}})", "comm.reduction: reduction: \"tree\""},
       {R"({"comm": {"timeout_seconds": 0}})", "comm.timeout_seconds must be a number above 0, not 0"},
       {R"({"optimizer": {"params": {"betas": [0.9]}}})",
@@ -287,6 +286,10 @@ TEST(Config, AnyTwoBatchSizesGiveTheThird) {
             "ranks = 30");
   EXPECT_EQ(parse(R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2})").options(3).micro_steps, 4);
   error_of(ErrorKind::usage, [&] { settle({0, int64_t{1} << 47, 1 << 20}, 64); });
+}
+
+TEST(Config, StageAutoIsEngineAuto) {
+  EXPECT_EQ(parse(R"({"zero_optimization": {"stage": "auto"}})").engine.engine, EngineKind::automatic);
 }
 
 TEST(Config, ABucketOfElementsFollowsThePrecision) {

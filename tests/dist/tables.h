@@ -83,7 +83,8 @@ inline ExpectedTraffic expected_traffic(const Options& options, const Sizes& siz
   ExpectedTraffic e;
   if (n == 1) return e;
   switch (options.engine) {
-    case EngineKind::none: break;
+    case EngineKind::none:
+    case EngineKind::automatic: break;
     case EngineKind::dp:  // replica 0 owns everything
       e.add_reduce_scatter(crossing, n, phi, rank == 0 ? phi : 0);
       e.add_all_gather(element, n, phi, rank == 0 ? phi : 0);
