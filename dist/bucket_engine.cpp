@@ -287,7 +287,7 @@ StepResult BucketEngine::step() try {
   micro_step_ = 0;
   losses_.clear();
   nonfinite_.reset();
-  flag_ = false;
+  flags_ = 0;
   return result;
 } catch (const OutOfMemory& e) { throw explained(e, options_, comm_, space_.size()); }
 
@@ -301,7 +301,7 @@ std::vector<StepReport> BucketEngine::exchange(const std::vector<Tensor>& gradie
       runs.push_back(gradients[i].slice(0, begin, begin + slice.size()));
     }
   }
-  StepReport mine{flag_, nonfinite_, losses_, {}};
+  StepReport mine{flags_, nonfinite_, losses_, {}};
   if (comm_.device().type == DeviceType::meta) return {mine};  // a dry run has no values
   const bool whole = norm_->ranks() == 1;                      // every rank holds everything: no need to send it
   std::vector<double> roots = norm_->roots(whole ? 0 : comm_.rank(), runs);
@@ -324,7 +324,7 @@ StepResult BucketEngine::judge(const std::vector<StepReport>& reports) {
   const std::vector<double> sums =
       dry ? std::vector<double>() : norm_->parameter_sums(roots_of(reports, norm_->ranks()));
   result.norm = optim::global_norm(sums, scale_);
-  for (const StepReport& report : reports) result.flagged |= report.flag;
+  for (const StepReport& report : reports) result.flags |= report.flags;
   const std::string cause = nonfinite_cause(reports, sums);
   result.applied = cause.empty();
   if (!result.applied) result.skipped = fmt::format("step {}: {}", step_, cause);

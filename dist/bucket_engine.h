@@ -31,7 +31,7 @@ class BucketEngine : public Engine {
   void backward(const Variable& loss) final;
   StepResult step() final;
   void set_learning_rate(double lr) final { lr_ = lr; }
-  void raise_flag() final { flag_ = true; }
+  void raise_flags(uint32_t flags) final { flags_ |= flags; }
   void synchronize() override {}
   int64_t steps() const final { return step_; }
   std::vector<StateEntry> state() final;
@@ -145,7 +145,7 @@ class BucketEngine : public Engine {
   int next_bucket_ = 0;        // leaves next
   std::deque<Pending> pending_;
   std::optional<NonFinite> nonfinite_;  // offset in the flat space
-  bool flag_ = false;
+  uint32_t flags_ = 0;
 };
 
 }  // namespace sg::dist

@@ -12,6 +12,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <set>
@@ -22,6 +23,9 @@
 #include "dist/engine.h"
 
 namespace sg::dist {
+
+class Save;        // checkpoint_save.h
+class ShardIndex;  // checkpoint_shards.h
 
 // The ranks that save or load together; by default this process alone.
 struct CheckpointRanks {
@@ -54,14 +58,52 @@ Checkpoint checkpoint_of(Engine& engine, const std::string& tag = {});
 void save_checkpoint(const std::string& folder, const Checkpoint& checkpoint, const CheckpointRanks& ranks = {},
                      int keep = 2);
 
+// Saves beside training: training stops only while this rank's part is copied into host memory. Hashing and writing
+// follow on a thread; the commit too, on rank 0, once all ranks are known to have written, which they tell each other
+// in poll. So the protocol is save_checkpoint's, and the files are.
+//
+//   AsyncSaver saver(engine->state(), ranks_of(comm));
+//   saver.start("out", checkpoint_of(*engine));
+//   after each step: if (saver.poll()) … it is the newest
+//
+// Every member is collective, between steps, and its errors are the same on all ranks. An error of a save, as
+// save_checkpoint's, comes from whichever call learns of it and ends that save: the old checkpoints are as they were
+// and the temporary folder is gone.
+class AsyncSaver {
+ public:
+  // Takes host memory for this rank's part of such entries, booked as optimizer until the end. Error out_of_memory.
+  explicit AsyncSaver(const std::vector<StateEntry>& entries, const CheckpointRanks& ranks = {});
+  ~AsyncSaver();  // not collective: a save whose commit hasn't begun is given up
+  AsyncSaver(const AsyncSaver&) = delete;
+  AsyncSaver& operator=(const AsyncSaver&) = delete;
+
+  // Waits for the save before it. The entries are those of the constructor, with what they hold now.
+  void start(const std::string& folder, const Checkpoint& checkpoint, int keep = 2);
+  bool poll();  // never waits for files; true: nothing is under way any more
+  void wait();  // until that
+  // Not collective: whether a poll would only learn that this rank still writes. Ranks that tell each other by a
+  // message that they exchange anyway (Engine::raise_flags) needn't poll before all are done.
+  bool busy() const;
+  bool under_way() const { return save_ != nullptr; }
+
+ private:
+  void run(std::function<std::string()> part);
+  bool advance(const std::string& mine);
+
+  const CheckpointRanks ranks_;
+  std::vector<Tensor> copies_;  // in host memory, by entry
+  std::future<void> touched_;   // they are backed by pages
+  std::unique_ptr<Save> save_;
+  bool committing_ = false;                  // else writing
+  std::shared_future<std::string> outcome_;  // of the part on the thread
+};
+
 struct CheckpointName {
   std::string tag;
   uint64_t step = 0, sequence = 0;  // sequence: saves into the folder are counted
 };
 // Those with a valid manifest, oldest first. A folder that isn't there has none.
 std::vector<CheckpointName> list_checkpoints(const std::string& folder);
-
-class ShardIndex;  // checkpoint_shards.h
 
 // An open checkpoint, already held against its manifest: sizes, hashes (each rank hashes its part of the shards),
 // headers, the ranges of every parameter. Errors: bad_input, the same on every rank, naming the file; a damaged one is

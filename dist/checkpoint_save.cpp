@@ -1,11 +1,12 @@
+#include "dist/checkpoint_save.h"
+
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <filesystem>
 
 #include "core/atomic_file.h"
-#include "core/input_file.h"
-#include "dist/checkpoint.h"
+#include "core/ops.h"
 #include "dist/checkpoint_manifest.h"
 #include "dist/checkpoint_ranks.h"
 #include "dist/checkpoint_shards.h"
@@ -15,7 +16,31 @@ namespace {
 
 constexpr size_t suffix_length = 5 + 16;  // of unique_suffix()
 
-// What this rank writes: its own runs, and rank r's part of those that all ranks share.
+// Renamed first: a kill half-way leaves no checkpoint that lacks a shard.
+void prune_one(const std::string& path) {
+  const std::string doomed = path + unique_suffix();
+  rename_durably(path, doomed);
+  remove_tree(doomed);
+}
+
+// Removes all but the last `keep` checkpoints, and what killed saves left.
+void prune_folder(const std::string& folder, const std::string& newest, int keep) {
+  auto checkpoints = list_checkpoints(folder);
+  checkpoints.resize(checkpoints.size() - std::min<size_t>(checkpoints.size(), static_cast<size_t>(std::max(keep, 2))));
+  for (const CheckpointName& old : checkpoints)
+    if (old.tag != newest) prune_one(folder + "/" + old.tag);
+  std::vector<std::string> leftovers;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const size_t suffix = name.rfind(".tmp-");
+    if (suffix != std::string::npos && suffix + suffix_length == name.size())
+      leftovers.push_back(entry.path().string());
+  }
+  for (const std::string& path : leftovers) remove_tree(path);
+}
+
+}  // namespace
+
 std::vector<StateEntry> part_of(const std::vector<StateEntry>& entries, int rank, int world) {
   std::vector<StateEntry> parts;
   for (const StateEntry& e : entries) {
@@ -31,104 +56,96 @@ std::vector<StateEntry> part_of(const std::vector<StateEntry>& entries, int rank
   return parts;
 }
 
-// Rank 0: makes `temporary`.
-void begin_save(const std::string& folder, const std::string& path, const std::string& temporary) {
-  create_folders(folder);
-  check_folder(folder, ErrorKind::usage);
-  if (exists(path)) check_folder(path, ErrorKind::usage);
-  create_folders(temporary);
+Save::Save(std::string folder, Checkpoint checkpoint, int rank, int world, int keep)
+    : folder_(std::move(folder)), checkpoint_(std::move(checkpoint)), rank_(rank), world_(world), keep_(keep) {
+  checkpoint_.entries = part_of(checkpoint_.entries, rank_, world_);
 }
 
-// Rank 0: what is in `temporary` becomes DIR/<tag>, then the newest.
-void commit(const std::string& folder, const Checkpoint& checkpoint, const std::string& temporary,
-            const std::vector<ShardFile>& shards) {
-  const std::string path = folder + "/" + checkpoint.tag;
-  ShardIndex(temporary, checkpoint.tag, checkpoint.step, static_cast<int>(shards.size()));  // it will load
-  const auto others = list_checkpoints(folder);
-  FileWriter manifest(manifest_path(temporary));
-  manifest.write(to_text({.tag = checkpoint.tag,
-                          .step = checkpoint.step,
+std::string Save::begin() {
+  const std::string suffix = unique_suffix();
+  if (rank_ > 0) return suffix;
+  check_tag(checkpoint_.tag, ErrorKind::usage);
+  temporary_ = path() + suffix;
+  create_folders(folder_);
+  check_folder(folder_, ErrorKind::usage);
+  if (exists(path())) check_folder(path(), ErrorKind::usage);
+  create_folders(temporary_);
+  return suffix;
+}
+
+void Save::choose(const std::vector<std::string>& begun) { temporary_ = path() + begun[0]; }
+
+void Save::copy_into(const std::vector<Tensor>& copies) {
+  invariant(copies.size() == checkpoint_.entries.size(), "checkpoint: {} entries, room for {}",
+            checkpoint_.entries.size(), copies.size());
+  for (size_t i = 0; i < copies.size(); ++i) {
+    Tensor& values = checkpoint_.entries[i].values;
+    invariant(copies[i].shape() == values.shape() && copies[i].dtype() == values.dtype(),
+              "checkpoint: {} of {}: {} values, room for {}", checkpoint_.entries[i].kind,
+              checkpoint_.entries[i].parameter, values.shape(), copies[i].shape());
+    copy_(copies[i], values);
+    values = copies[i];
+  }
+}
+
+std::string Save::write() {
+  const ShardFile shard =
+      write_shard(shard_path(temporary_, rank_, world_), {checkpoint_.tag, checkpoint_.step, rank_, world_},
+                  checkpoint_.entries, given_up_);
+  return shard.sha256 + std::to_string(shard.bytes);
+}
+
+void Save::commit(const std::vector<std::string>& written) {
+  if (rank_ > 0) return;
+  std::vector<ShardFile> shards;
+  for (const std::string& text : written) shards.push_back({std::stoull(text.substr(64)), text.substr(0, 64)});
+  ShardIndex(temporary_, checkpoint_.tag, checkpoint_.step, world_);  // it will load
+  const auto others = list_checkpoints(folder_);
+  FileWriter manifest(manifest_path(temporary_));
+  manifest.write(to_text({.tag = checkpoint_.tag,
+                          .step = checkpoint_.step,
                           .sequence = others.empty() ? 1 : others.back().sequence + 1,
-                          .numerics = checkpoint.numerics,
-                          .engine = checkpoint.engine,
-                          .state = checkpoint.state,
+                          .numerics = checkpoint_.numerics,
+                          .engine = checkpoint_.engine,
+                          .state = checkpoint_.state,
                           .shards = shards}));
   manifest.finish();
-  sync_folder(temporary);
-  if (exists(path)) exchange_durably(temporary, path);
-  else rename_durably(temporary, path);
-  write_file_atomically(folder + "/latest", checkpoint.tag + "\n");
+  sync_folder(temporary_);
+  if (exists(path())) exchange_durably(temporary_, path());
+  else rename_durably(temporary_, path());
+  write_file_atomically(folder_ + "/latest", checkpoint_.tag + "\n");
 }
 
-// Renamed first: a kill half-way leaves no checkpoint that lacks a shard.
-void prune_one(const std::string& path) {
-  const std::string doomed = path + unique_suffix();
-  rename_durably(path, doomed);
-  remove_tree(doomed);
-}
-
-// Rank 0: removes all but the last `keep` checkpoints, and what killed saves left.
-void prune(const std::string& folder, const std::string& newest, int keep) {
-  auto checkpoints = list_checkpoints(folder);
-  checkpoints.resize(checkpoints.size() - std::min<size_t>(checkpoints.size(), static_cast<size_t>(std::max(keep, 2))));
-  for (const CheckpointName& old : checkpoints)
-    if (old.tag != newest) prune_one(folder + "/" + old.tag);
-  std::vector<std::string> leftovers;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    const size_t suffix = name.rfind(".tmp-");
-    if (suffix != std::string::npos && suffix + suffix_length == name.size())
-      leftovers.push_back(entry.path().string());
-  }
-  for (const std::string& path : leftovers) remove_tree(path);
-}
-
-void remove_quietly(const std::string& path) {
+void Save::prune() const {
+  if (rank_ > 0) return;
   try {
-    remove_tree(path);
+    prune_folder(folder_, checkpoint_.tag, keep_);
+  } catch (const std::exception& e) {
+    spdlog::warn("checkpoint: {} is saved, but old ones could not be removed: {}", path(), e.what());
+  }
+}
+
+void Save::abandon() const {
+  if (rank_ > 0 || temporary_.empty()) return;
+  try {
+    remove_tree(temporary_);
   } catch (const Error& e) { spdlog::warn("checkpoint: {}", e.what()); }
 }
 
-}  // namespace
-
 void save_checkpoint(const std::string& folder, const Checkpoint& checkpoint, const CheckpointRanks& ranks, int keep) {
-  const int rank = ranks.rank, world = ranks.size;
-  const std::string path = folder + "/" + checkpoint.tag;
-  std::string temporary;  // rank 0's choice; empty until the tag is known to be good
+  Save save(folder, checkpoint, ranks.rank, ranks.size, keep);
   try {
-    const auto begun = together(ranks, [&] {
-      const std::string suffix = unique_suffix();
-      if (rank == 0) {
-        check_tag(checkpoint.tag, ErrorKind::usage);
-        temporary = path + suffix;
-        begin_save(folder, path, temporary);
-      }
-      return suffix;
-    });
-    temporary = path + begun[0];
-
-    const auto written = together(ranks, [&] {
-      const ShardFile shard =
-          write_shard(shard_path(temporary, rank, world), {checkpoint.tag, checkpoint.step, rank, world},
-                      part_of(checkpoint.entries, rank, world));
-      return shard.sha256 + std::to_string(shard.bytes);
-    });
-    std::vector<ShardFile> shards;
-    for (const std::string& text : written) shards.push_back({std::stoull(text.substr(64)), text.substr(0, 64)});
+    save.choose(together(ranks, [&] { return save.begin(); }));
+    const auto written = together(ranks, [&] { return save.write(); });
     together(ranks, [&] {
-      if (rank == 0) commit(folder, checkpoint, temporary, shards);
+      save.commit(written);
       return std::string();
     });
   } catch (...) {
-    if (rank == 0 && !temporary.empty()) remove_quietly(temporary);
+    save.abandon();
     throw;
   }
-  if (rank > 0) return;
-  try {
-    prune(folder, checkpoint.tag, keep);
-  } catch (const std::exception& e) {
-    spdlog::warn("checkpoint: {} is saved, but old ones could not be removed: {}", path, e.what());
-  }
+  save.prune();
 }
 
 }  // namespace sg::dist

@@ -27,7 +27,8 @@ std::string tensor_name(const StateEntry& entry) {
 
 }  // namespace
 
-ShardFile write_shard(const std::string& path, const ShardLabel& label, std::span<const StateEntry> entries) {
+ShardFile write_shard(const std::string& path, const ShardLabel& label, std::span<const StateEntry> entries,
+                      const std::atomic<bool>& given_up) {
   Metadata metadata = label_metadata(label);
   std::vector<TensorInfo> tensors;
   for (const StateEntry& e : entries) {
@@ -44,7 +45,10 @@ ShardFile write_shard(const std::string& path, const ShardLabel& label, std::spa
   Sha256 hash;
   FileWriter file(path, &hash);
   SafetensorsWriter writer(file, tensors, metadata);
-  for (const StateEntry& e : entries) writer.write(e.values);
+  for (const StateEntry& e : entries) {
+    check(ErrorKind::io, !given_up, "{}: the save was given up", path);
+    writer.write(e.values);
+  }
   writer.check_complete();
   file.finish();
   return {file.bytes(), hash.hex()};

@@ -1,5 +1,6 @@
 // Internal to checkpoint_*.cpp: the shards of a checkpoint, written and indexed.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -22,8 +23,9 @@ struct ShardLabel {
   int rank = 0, world = 1;
 };
 
-// Writes the entries of one rank into a new file, fsynced.
-ShardFile write_shard(const std::string& path, const ShardLabel& label, std::span<const StateEntry> entries);
+// Writes the entries of one rank into a new file, fsynced. Error io, and no file, once `given_up` is true.
+ShardFile write_shard(const std::string& path, const ShardLabel& label, std::span<const StateEntry> entries,
+                      const std::atomic<bool>& given_up);
 
 // The open shards of a checkpoint and which range of which parameter lies where. Reads headers only. Errors: bad_input
 // unless every shard has its label and the ranges of every array cover its parameter once, from end to end.

@@ -28,7 +28,7 @@ struct StepResult {
   double norm = 0;        // global gradient norm, unclipped
   double loss_scale = 1;  // that multiplied this step's loss
   std::string skipped;    // why nothing changed
-  bool flagged = false;   // some rank called raise_flag
+  uint32_t flags = 0;     // all that some rank raised
 };
 
 // A run of one parameter's state, as checkpoints hold it: of its optimizer state, or of its value where it is frozen.
@@ -59,7 +59,8 @@ class Engine {
   virtual StepResult step() = 0;
 
   virtual void set_learning_rate(double lr) = 0;
-  virtual void raise_flag() = 0;  // shows as StepResult::flagged on every rank at the end of this step
+  // Bits of the caller's choice, which show in StepResult::flags on every rank at the end of this step.
+  virtual void raise_flags(uint32_t flags) = 0;
   virtual void
   synchronize() = 0;  // everything under way has arrived: parameters are the last step's, also for eval and save
 

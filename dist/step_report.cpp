@@ -9,7 +9,8 @@ namespace sg::dist {
 namespace {
 
 struct Header {
-  int32_t flag, nonfinite_rank;
+  uint32_t flags;
+  int32_t nonfinite_rank;
   int64_t nonfinite_offset;  // −1: none
   uint64_t losses, roots;
 };
@@ -18,7 +19,7 @@ struct Header {
 
 std::string encode(const StepReport& report) {
   const NonFinite none{0, -1}, found = report.nonfinite.value_or(none);
-  const Header header{report.flag, found.rank, found.offset, report.losses.size(), report.roots.size()};
+  const Header header{report.flags, found.rank, found.offset, report.losses.size(), report.roots.size()};
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
   bytes.append(reinterpret_cast<const char*>(report.losses.data()), report.losses.size() * sizeof(float));
   bytes.append(reinterpret_cast<const char*>(report.roots.data()), report.roots.size() * sizeof(double));
@@ -32,8 +33,7 @@ StepReport decode(std::string_view bytes) {
   const size_t losses = header.losses * sizeof(float), roots = header.roots * sizeof(double);
   invariant(bytes.size() == sizeof header + losses + roots, "step report: {} bytes for {} losses and {} roots",
             bytes.size(), header.losses, header.roots);
-  StepReport report{header.flag != 0, std::nullopt, std::vector<float>(header.losses),
-                    std::vector<double>(header.roots)};
+  StepReport report{header.flags, std::nullopt, std::vector<float>(header.losses), std::vector<double>(header.roots)};
   if (header.nonfinite_offset >= 0) report.nonfinite = NonFinite{header.nonfinite_rank, header.nonfinite_offset};
   if (losses > 0) std::memcpy(report.losses.data(), bytes.data() + sizeof header, losses);
   if (roots > 0) std::memcpy(report.roots.data(), bytes.data() + sizeof header + losses, roots);

@@ -1,6 +1,7 @@
-// What the ranks tell each other at the end of a step, in one message: the losses of their micro-batches, a flag, the
+// What the ranks tell each other at the end of a step, in one message: the losses of their micro-batches, flags, the
 // first value that wasn't finite, and the roots of the norm's sum that they hold.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,7 +13,7 @@
 namespace sg::dist {
 
 struct StepReport {
-  bool flag = false;
+  uint32_t flags = 0;
   std::optional<NonFinite> nonfinite;  // offset in the flat space
   std::vector<float> losses;           // by micro-step
   std::vector<double> roots;           // GradientNorm::roots

@@ -191,6 +191,8 @@ void add_run(CLI::App& app, TrainOptions& o) {
       ->type_name("[DIR]");
   app.add_option("--accept-change", o.accept_change, "let a resume differ in world, isa, library (comma-separated)");
   add_count(app, "--save-every", o.save_every, "steps between checkpoints; 0: at the end only", 0);
+  app.add_flag("--async-save", o.async_save,
+               "write checkpoints beside training, which stops only while they are copied to host memory");
   add_count(app, "--eval-every", o.eval_every, "steps between validations; 0: at the end only", 0);
   add_count(app, "--eval-batches", o.eval_batches, "batches of a validation; 0: the whole split", 0);
   app.add_option("--trace", o.trace, "file for a Chrome trace (opens in Perfetto)");

@@ -55,6 +55,7 @@ struct TrainOptions {
   std::optional<std::string> resume;
   std::string accept_change;  // comma-separated: world, isa, library
   int64_t save_every = 0, eval_every = 0;
+  bool async_save = false;   // files are written beside training
   int64_t eval_batches = 0;  // 0: the whole validation split
   std::string trace, receipt;
   int64_t print_every = 0;  // steps between lines of progress; 0: about 20 lines

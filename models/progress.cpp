@@ -102,6 +102,12 @@ void Progress::validation(const Validation& v) {
   note(fmt::format("step {}  validation loss {:.4f}", v.step, v.loss));
 }
 
+void Progress::saved(const SaveReport& save) {
+  if (!speaks_) return;
+  write_metrics({{"step", save.step - 1}, {"save_stall_ms", 1e3 * save.stall_seconds}});
+  note(fmt::format("step {}  saved; training stood still for {:.0f} ms", save.step, 1e3 * save.stall_seconds));
+}
+
 void Progress::note(const std::string& text) {
   if (!speaks_) return;
   std::fprintf(stdout, "%s%s\n", open_line_ ? "\n" : "", text.c_str());

@@ -17,6 +17,11 @@ struct StepReport {
   std::string skipped;  // why nothing was applied
 };
 
+struct SaveReport {
+  int64_t step = 0;          // steps done
+  double stall_seconds = 0;  // that training stood still for it
+};
+
 class Progress {
  public:
   // `speaks` on the rank that reports; the others are silent. Off a terminal every `every`-th step is a line (0: about
@@ -33,6 +38,7 @@ class Progress {
 
   void step(const StepReport& report);
   void validation(const Validation& validation);
+  void saved(const SaveReport& save);
   void note(const std::string& text);
 
  private:

@@ -73,14 +73,17 @@ Numerics parse_numerics(const std::string& text, const std::string& source) {
 void check_numerics(const Numerics& saved, const Numerics& now, const std::string& accepted,
                     const std::string& source) {
   const std::set<std::string> may_differ = accepted_changes(accepted);
-  for (const auto& [name, value] : now) {
+  const auto check_one = [&](const std::string& name, const std::string& value) {
     const auto found = saved.find(name);
     const std::string before = found == saved.end() ? "nothing" : found->second;
     const bool acceptable = name == "world" || name == "isa" || name == "library";
     check(ErrorKind::bad_input, before == value || may_differ.contains(name),
           "resume: {} was saved with {} {}, this run has {}{}", source, name, before, value,
           acceptable ? fmt::format(" (--accept-change {} goes on with other bits)", name) : "");
-  }
+  };
+  const auto world = now.find("world");
+  if (world != now.end()) check_one(world->first, world->second);  // before the micro-steps that follow from it
+  for (const auto& [name, value] : now) check_one(name, value);
 }
 
 }  // namespace sg::models

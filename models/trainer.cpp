@@ -15,6 +15,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// What a rank tells the others with its losses.
+constexpr uint32_t stop_asked = 1, save_busy = 2;
+
 // MFU is shown beside training, so measuring its peak may cost little time and little memory.
 constexpr PeakOptions quick_peak = {.seconds_each = 0.002, .largest = 1 << 22};
 
@@ -56,6 +59,8 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   if (checkpoint) restore(*checkpoint);
   progress_ = std::make_unique<Progress>(comm_.rank() == 0 && !options_.quiet, options_.steps, options_.print_every,
                                          identity_.tokens_per_step, options_.out, steps_done());
+  if (options_.async_save && !options_.out.empty())
+    saver_ = std::make_unique<dist::AsyncSaver>(engine_->state(), dist::ranks_of(comm_));
   introduce();
 }
 
@@ -103,7 +108,14 @@ void Trainer::introduce() {
 }
 
 bool Trainer::run() {
-  const bool finished = train();
+  bool finished = false;
+  try {
+    finished = train();
+  } catch (const Error& e) {
+    // Every rank meets a number that isn't finite in the same step; the save under way is of an earlier, good one.
+    if (e.kind() == ErrorKind::numeric) finish_save_quietly();
+    throw;
+  }
   if (traces()) trace::stop();
   return finished;
 }
@@ -120,14 +132,16 @@ bool Trainer::train() {
   Feed feed(data_, batches, options_.engine.engine == dist::EngineKind::dp, comm_);
   while (steps_done() < options_.steps) {
     const dist::StepResult result = step(feed);
-    const bool last = steps_done() == options_.steps;
+    if (!(result.flags & save_busy)) poll_save();
+    const bool last = steps_done() == options_.steps, stopping = (result.flags & stop_asked) != 0;
     if (seconds_.size() == 1 && options_.show_mfu && comm_.rank() == 0)
       progress_->set_peak(options_.engine.micro_steps *
                           measure_products(model_->products(options_.micro_batch, *options_.size.context), quick_peak));
     if (last || due(options_.eval_every)) validate();
     if (last) record_.median_step_ms = 1e3 * median(seconds_);
-    if (last || result.flagged || due(options_.save_every)) save();
-    if (result.flagged && !last) {
+    if (last || stopping || due(options_.save_every)) save();
+    if (last || stopping) finish_save();
+    if (stopping && !last) {
       progress_->note(fmt::format("stopped after step {} as asked{}", steps_done(),
                                   options_.out.empty() ? "; without --out nothing is saved" : ", saved"));
       return false;
@@ -141,7 +155,8 @@ dist::StepResult Trainer::step(Feed& feed) {
   const double busy = comm_.traffic().busy_seconds(), exposed = comm_.traffic().exposed_seconds();
   const double lr = options_.schedule.at(record_.applied);
   engine_->set_learning_rate(lr);
-  if (stop_requested()) engine_->raise_flag();
+  if (stop_requested()) engine_->raise_flags(stop_asked);
+  if (saver_ && saver_->busy()) engine_->raise_flags(save_busy);
   dist::StepResult result;
   while (!result.complete) {
     const Batch batch = feed.next();

@@ -46,7 +46,11 @@ class Trainer {
   dist::StepResult step(Feed& feed);
   void report(const dist::StepResult& result, double lr, double seconds);
   void validate();
+  dist::Checkpoint checkpoint();
   void save();
+  void poll_save();
+  void finish_save();
+  void finish_save_quietly();  // after an error, which is the one to report
   bool due(int64_t every) const { return every > 0 && steps_done() % every == 0; }
   int64_t steps_done() const { return static_cast<int64_t>(record_.losses.size()); }
 
@@ -60,6 +64,8 @@ class Trainer {
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<dist::Engine> engine_;
   std::unique_ptr<Progress> progress_;
+  SaveReport save_;                                // the last save, or the one under way
+  std::unique_ptr<dist::AsyncSaver> saver_;        // null: saves aren't made beside training
   std::vector<double> seconds_;                    // by step of this process
   double busy_seconds_ = 0, exposed_seconds_ = 0;  // of communication in those steps
 };

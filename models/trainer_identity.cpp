@@ -1,10 +1,16 @@
 // What a run is and what it keeps: numerics, checkpoints.
+#include <chrono>
+
 #include "core/device.h"
 #include "models/trainer.h"
 #include "models/version.h"
 
 namespace sg::models {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 std::string optimizer_text(const optim::OptimizerOptions& o) {
   if (o.type == "sgd")
@@ -77,6 +83,7 @@ std::map<std::string, std::string> Trainer::agreement() const {
   fields["on_nonfinite"] = dist::name_of(engine.on_nonfinite);
   fields["steps"] = std::to_string(options_.steps);
   fields["save_every"] = std::to_string(options_.save_every);
+  fields["async_save"] = options_.async_save ? "on" : "off";
   fields["eval_every"] = std::to_string(options_.eval_every);
   fields["eval_batches"] = std::to_string(options_.eval_batches);
   fields["out"] = options_.out;
@@ -103,8 +110,7 @@ void Trainer::restore(const dist::CheckpointReader& checkpoint) {
         checkpoint.path(), steps_done(), options_.steps);
 }
 
-void Trainer::save() {
-  if (options_.out.empty()) return;
+dist::Checkpoint Trainer::checkpoint() {
   const SavedRun run{.family = family_.name,
                      .size = options_.size,
                      .tokenizer = data_.tokenizer().to_json(),
@@ -114,7 +120,40 @@ void Trainer::save() {
   dist::Checkpoint checkpoint = dist::checkpoint_of(*engine_);
   checkpoint.numerics = Json(identity_.numerics).dump();
   checkpoint.state = run.text();
-  dist::save_checkpoint(options_.out, checkpoint, dist::ranks_of(comm_));
+  return checkpoint;
+}
+
+void Trainer::save() {
+  if (options_.out.empty()) return;
+  finish_save();  // one at a time
+  const Clock::time_point begin = Clock::now();
+  save_ = {.step = steps_done()};
+  if (saver_) saver_->start(options_.out, checkpoint());
+  else dist::save_checkpoint(options_.out, checkpoint(), dist::ranks_of(comm_));
+  save_.stall_seconds = seconds_since(begin);
+  if (!saver_) progress_->saved(save_);
+}
+
+void Trainer::poll_save() {
+  if (!saver_ || !saver_->under_way()) return;
+  const Clock::time_point begin = Clock::now();
+  const bool over = saver_->poll();
+  save_.stall_seconds += seconds_since(begin);
+  if (over) progress_->saved(save_);
+}
+
+void Trainer::finish_save() {
+  if (!saver_ || !saver_->under_way()) return;
+  const Clock::time_point begin = Clock::now();
+  saver_->wait();
+  save_.stall_seconds += seconds_since(begin);
+  progress_->saved(save_);
+}
+
+void Trainer::finish_save_quietly() {
+  try {
+    finish_save();
+  } catch (const Error& e) { progress_->note(e.what()); }
 }
 
 }  // namespace sg::models

@@ -77,7 +77,8 @@ Outcome gpt2(const std::string& arguments, uint64_t file_limit) {
 Outcome gpt2_interrupted(const std::string& arguments, const Interruption& interruption) {
   const Folder folder;
   const pid_t child = start(arguments, folder);
-  for (int i = 0; i < 3000 && !std::filesystem::exists(interruption.file); ++i)
+  if (interruption.file.empty()) std::this_thread::sleep_for(std::chrono::duration<double>(interruption.seconds));
+  for (int i = 0; i < 3000 && !interruption.file.empty() && !std::filesystem::exists(interruption.file); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   kill(child, interruption.signal);
   return outcome_of(child, folder);

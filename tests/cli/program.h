@@ -27,7 +27,8 @@ Outcome gpt2(const std::string& arguments, uint64_t file_limit = 0);
 
 struct Interruption {
   int signal = 0;
-  std::string file;  // sent as soon as this exists
+  std::string file;    // sent as soon as this exists; empty:
+  double seconds = 0;  // sent so long after the start
 };
 Outcome gpt2_interrupted(const std::string& arguments, const Interruption& interruption);
 

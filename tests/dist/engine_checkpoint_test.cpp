@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <future>
 #include <nlohmann/json.hpp>
 
+#include "core/atomic_file.h"
 #include "core/ops.h"
 #include "core/safetensors.h"
 #include "dist/checkpoint.h"
@@ -34,6 +36,7 @@ struct Leg {
   // Folders, and steps between the two.
   std::string from{}, to{};
   int steps = 0;
+  bool asynchronous = false;  // two more steps are trained before the save may write
 };
 
 Options options_of(const Leg& leg) {
@@ -72,8 +75,37 @@ struct Result {
   }
 };
 
+// Holds back every write of a shard until it is released.
+class HeldBack {
+ public:
+  HeldBack() {
+    set_file_fault([go = gone_.get_future().share()](std::string_view call, const std::string& path) {
+      if (call == "write" && path.ends_with(".safetensors")) go.wait();
+      return 0;
+    });
+  }
+  ~HeldBack() { set_file_fault({}); }
+  void release() { gone_.set_value(); }
+
+ private:
+  std::promise<void> gone_;
+};
+
+// Saves while two more steps are trained.
+void save_beside(const Leg& leg, Engine& engine, const std::function<void(int)>& train, HeldBack& held) {
+  AsyncSaver saver(engine.state(), ranks_of(engine.comm()));
+  saver.start(leg.to, checkpoint_of(engine));
+  for (int i = 0; i < 2; ++i) {
+    train(1);
+    EXPECT_FALSE(saver.poll());
+  }
+  if (engine.comm().rank() == 0) held.release();
+  saver.wait();
+  EXPECT_TRUE(saver.poll()) << "it is over";
+}
+
 // One rank's part of a leg. What is loaded must come from the checkpoint: the model starts from other values then.
-void take_part(const Leg& leg, Comm& comm, Result& result, std::mutex& mutex) {
+void take_part(const Leg& leg, Comm& comm, HeldBack* held, Result& result, std::mutex& mutex) {
   const TinyModel model(leg.tied);
   for (const Unit& unit : model.units())
     for (Variable p : unit.parameters) {
@@ -82,16 +114,20 @@ void take_part(const Leg& leg, Comm& comm, Result& result, std::mutex& mutex) {
     }
   auto engine = initialize(model.units(), options_of(leg), comm);
   if (!leg.from.empty()) engine->load(leg.from);
-  for (int64_t last = engine->steps() + leg.steps; engine->steps() < last;) {
-    const int64_t first = engine->steps() * leg.micro_steps;
-    for (int j = 0; j < leg.micro_steps; ++j) {
-      const auto number = static_cast<uint64_t>((first + j) * leg.ranks + comm.rank());
-      const Tensor tokens = random_ids(2 * number, 24), targets = random_ids(2 * number + 1, 24);
-      engine->backward(engine->forward([&] { return model.loss(tokens, targets); }));
-      engine->step();
+  const auto train = [&](int steps) {
+    for (int64_t last = engine->steps() + steps; engine->steps() < last;) {
+      const int64_t first = engine->steps() * leg.micro_steps;
+      for (int j = 0; j < leg.micro_steps; ++j) {
+        const auto number = static_cast<uint64_t>((first + j) * leg.ranks + comm.rank());
+        const Tensor tokens = random_ids(2 * number, 24), targets = random_ids(2 * number + 1, 24);
+        engine->backward(engine->forward([&] { return model.loss(tokens, targets); }));
+        engine->step();
+      }
     }
-  }
-  if (!leg.to.empty()) engine->save(leg.to);
+  };
+  train(leg.steps);
+  if (held) save_beside(leg, *engine, train, *held);
+  else if (!leg.to.empty()) engine->save(leg.to);
   collect(result.outcome, *engine, mutex);
   const auto parameters = parameters_of(model);
   std::lock_guard lock(mutex);
@@ -107,7 +143,8 @@ Result go(const Leg& leg) {
   options.ranks = leg.ranks;
   options.timeout = 60;
   options.device.threads = 1;
-  run_threads(options, [&](Comm& comm) { take_part(leg, comm, result, mutex); });
+  const auto held = leg.asynchronous ? std::make_unique<HeldBack>() : nullptr;
+  run_threads(options, [&](Comm& comm) { take_part(leg, comm, held.get(), result, mutex); });
   return result;
 }
 
@@ -228,6 +265,39 @@ TEST(EngineCheckpoint, WhatIsntThisModelsOrOptimizersIsRefusedByAllRanks) {
     go(refusal.saved);
     const std::string error = test::error_of(ErrorKind::bad_input, [&] { go(refusal.loading); });
     EXPECT_NE(error.find(refusal.message), std::string::npos) << refusal.what << ": " << error;
+  }
+}
+
+// Every file of a checkpoint, by name.
+std::map<std::string, std::string> files_of(const std::string& checkpoint) {
+  std::map<std::string, std::string> files;
+  for (const auto& file : std::filesystem::directory_iterator(checkpoint))
+    files[file.path().filename()] = test::contents_of(file.path());
+  return files;
+}
+
+// Training goes on, and changes everything, while the save is under way; a thread's write is held back until then.
+TEST(EngineCheckpoint, AnAsynchronousSaveWritesTheBytesOfASynchronousOne) {
+  for (const EngineKind engine : engines)
+    for (const DType precision : {DType::f32, DType::bf16}) {
+      const TemporaryFolder plain, beside;
+      Leg leg{.engine = engine, .precision = precision, .frozen = "block.up", .to = plain.path(), .steps = 2};
+      go(leg);
+      leg.to = beside.path(), leg.asynchronous = true;
+      go(leg);
+      EXPECT_EQ(files_of(plain / "step-000002"), files_of(beside / "step-000002")) << describe(leg);
+      EXPECT_EQ(beside.names(), plain.names());
+      EXPECT_EQ(pool(host).ledger().total(), 0u) << "the copies are given back";
+    }
+}
+
+TEST(EngineCheckpoint, TheCopiesOfAnAsynchronousSaveAreBookedInHostMemory) {
+  const TemporaryFolder folder;
+  constexpr uint64_t parameters = 131 * 24 + 24 + 48 * 24 + 48 + 1500 + 24 * 48;
+  for (const EngineKind engine : {EngineKind::ddp, EngineKind::zero3}) {
+    pool(host).reset_peaks();
+    go({.engine = engine, .precision = DType::bf16, .to = folder.path(), .steps = 1, .asynchronous = true});
+    EXPECT_EQ(pool(host).ledger().peak(Category::optimizer), 12 * parameters) << "of both ranks, each once";
   }
 }
 

@@ -1,0 +1,115 @@
+// A run that ends before its time goes on as if it hadn't: killed at any moment, on another engine, on other ranks,
+// saved beside training.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <random>
+
+#include "cli/program.h"
+
+namespace sg::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Resume : testing::Test {
+  void SetUp() override { write(folder / "text", small_text()); }
+  std::string command(const std::string& more) const {
+    return "train" + std::string(tiny) + "--data " + (folder / "text") +
+           " --val-fraction 0 --steps 16 --ranks 2 --bucket-bytes 8KiB --accumulation ranks_first --receipt " +
+           (folder / "receipt") + " " + more;
+  }
+  // The receipt of a run that must succeed.
+  Json run(const std::string& more) const {
+    std::filesystem::remove(folder / "receipt");
+    const Outcome outcome = gpt2(command(more));
+    EXPECT_EQ(outcome.code, 0) << more << "\n" << outcome.both();
+    return read_json(folder / "receipt");
+  }
+  static void expect_same_bits(const Json& a, const Json& b) {
+    ASSERT_TRUE(a.is_object() && b.is_object());
+    for (const char* key : {"loss_bits", "params_sha256"}) EXPECT_EQ(a.at(key), b.at(key)) << key;
+  }
+  Folder folder;
+};
+
+// Level D1. The moment is anything from before the first save to after the last one.
+TEST_F(Resume, AfterAKillAtARandomMomentEveryEngineHasTheBitsOfTheUninterruptedRun) {
+  const unsigned seed = std::random_device{}();
+  std::cout << "seed " << seed << "\n";
+  std::mt19937 random(seed);
+  for (const char* precision : {"f32", "bf16", "fp16"}) {
+    const std::string numerics = std::string(" --dropout 0.1 --global-batch 8 --precision ") + precision;
+    const auto begin = std::chrono::steady_clock::now();
+    const Json whole = run("--engine ddp --save-every 3 --out " + (folder / "whole") + numerics);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    for (const char* engine : {"dp", "ddp", "zero1", "zero2", "zero3"}) {
+      const double after = took.count() * std::uniform_real_distribution<>(0.1, 1)(random);
+      const std::string beside = random() % 2 ? " --async-save" : "";
+      SCOPED_TRACE(testing::Message() << engine << " " << precision << beside << " killed after " << after << " s of "
+                                      << took.count() << ", seed " << seed);
+      const std::string out = folder / (std::string(engine) + precision);
+      const std::string more = " --engine " + std::string(engine) + " --save-every 3 --out " + out + numerics + beside;
+      gpt2_interrupted(command(more), {SIGKILL, {}, after});
+      const bool saved = std::filesystem::exists(out + "/latest");
+      expect_same_bits(whole, run(more + (saved ? " --resume" : "")));
+    }
+  }
+}
+
+TEST_F(Resume, OnAnotherEngineGoesOnWithTheSameBits) {
+  for (const char* precision : {"f32", "fp16"}) {
+    const std::string numerics = std::string(" --clip 0.5 --precision ") + precision;
+    const Json whole = run("--engine ddp" + numerics);
+    const std::string more = " --save-every 3 --out " + (folder / precision) + numerics;
+    gpt2_interrupted(command("--engine ddp" + more), {SIGKILL, folder / (precision + std::string("/step-000003"))});
+    gpt2_interrupted(command("--engine zero3 --partition contiguous --resume" + more),
+                     {SIGKILL, folder / (precision + std::string("/step-000009"))});
+    gpt2_interrupted(command("--engine zero1 --resume" + more),
+                     {SIGKILL, folder / (precision + std::string("/step-000012"))});
+    expect_same_bits(whole, run("--engine dp --resume" + more));
+    expect_same_bits(whole, run("--engine zero2 --resume" + more));
+  }
+}
+
+TEST_F(Resume, OnAnotherNumberOfRanksIsRefusedUnlessAccepted) {
+  const std::string more = "--save-every 6 --global-batch 12 --out " + (folder / "run");
+  const Json first = run("--engine zero2 " + more);
+  const Outcome refused = gpt2(command("--engine zero3 --ranks 3 --steps 20 --resume " + more));
+  EXPECT_EQ(refused.code, 3) << refused.both();
+  EXPECT_NE(refused.err.find("world 2, this run has 3 (--accept-change world"), std::string::npos) << refused.err;
+  const Json on = run("--engine zero3 --ranks 3 --steps 20 --resume --accept-change world " + more);
+  EXPECT_EQ(on.at("loss_bits").size(), 20u);
+  for (size_t i = 0; i < 16; ++i) EXPECT_EQ(on.at("loss_bits")[i], first.at("loss_bits")[i]);
+}
+
+TEST_F(Resume, SavingBesideTrainingChangesNoBitAndTheLastSaveIsWaitedFor) {
+  const Json whole = run("--engine zero2");
+  const std::string more = "--engine zero2 --async-save --save-every 1 --out " + (folder / "run");
+  expect_same_bits(whole, run(more));
+  expect_same_bits(whole, run(more + " --resume"));
+  EXPECT_EQ(read(folder / "run/latest"), "step-000016\n");
+  size_t saves = 0;
+  std::istringstream lines(read(folder / "run/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) saves += Json::parse(line).contains("save_stall_ms");
+  EXPECT_EQ(saves, 16u);
+}
+
+TEST_F(Resume, ASaveBesideTrainingThatFailsEndsTheRunAndTheOldOneStays) {
+  run("--engine ddp --steps 2 --out " + (folder / "run"));
+  const std::string more = " --engine ddp --async-save --save-every 1 --resume --out " + (folder / "run");
+  const Outcome full = gpt2(command("--steps 200" + more), 16 << 10);  // shards are larger
+  EXPECT_EQ(full.code, 4) << full.both();
+  EXPECT_NE(full.err.find("step-000003.tmp-"), std::string::npos) << full.err;
+  EXPECT_NE(full.err.find("File too large"), std::string::npos) << full.err;
+  EXPECT_EQ(read(folder / "run/latest"), "step-000002\n");
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "run"))
+    EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos) << entry.path();
+  run(more);
+}
+
+}  // namespace
+}  // namespace sg::cli
