@@ -220,8 +220,9 @@ void BucketEngine::leave(int b) {
     if (micro_step_ == 0) copy_(sum, gradient);
     else accumulate_(sum, gradient);
     if (!last_micro_step()) return close(b);
-    if (is_16bit(space_.dtype())) copy_(gradient, sum);  // values travel in the parameters' dtype
-    else gradient = sum;
+    gradient = crossing(sum, gradient);
+  } else {
+    gradient = crossing(gradient, gradient);
   }
   Pending pending{b, {}};
   for (size_t m = 0; m < bucket.messages.size(); ++m) {
@@ -237,6 +238,19 @@ void BucketEngine::leave(int b) {
   }
   pending_.push_back(std::move(pending));
   if (!options_.overlap) limit_in_flight(0);
+}
+
+// The gradient in the dtype in which it crosses: itself, or a copy in its bucket's buffer or in one that lasts until it
+// has crossed.
+Tensor BucketEngine::crossing(const Tensor& gradient, const Tensor& buffer) {
+  if (gradient.dtype() == crossing_dtype()) return gradient;
+  if (buffer.dtype() == crossing_dtype()) {
+    copy_(buffer, gradient);
+    return buffer;
+  }
+  limit_in_flight(1);
+  CategoryScope scope(Category::buckets);
+  return cast(gradient, crossing_dtype());
 }
 
 void BucketEngine::drop_gradients(int b) {

@@ -60,8 +60,8 @@ class BucketEngine : public Engine {
   // Moves every trainable parameter's initial value there and points the variables at it.
   virtual void place_parameters() = 0;
   virtual Tensor parameters_of(const Owned& part) = 0;  // where the part's parameters lie, one-dimensional
-  // Where the mean of the part's gradient arrives, likewise. Not asked for with elastic determinism: f32 sums arrive in
-  // memory of their own.
+  // Where the mean of the part's gradient arrives, likewise, in mean_dtype(). Not asked for with elastic determinism:
+  // f32 sums arrive in memory of their own.
   virtual Tensor mean_of(const Owned& part) = 0;
 
   // The bucket's gradient of this micro-step, one-dimensional in the parameters' dtype: asked for when its first
@@ -71,8 +71,8 @@ class BucketEngine : public Engine {
 
   // Who updates what of a message. One rank in the answer: everybody updates everything.
   virtual Shards owners(const Message& message) const { return message.shards; }
-  // Sends a message of a bucket on its way. `gradient`: the message's range, in the parameters' dtype. The mean of what
-  // this rank owns of it arrives in `mean`, of that dtype or f32.
+  // Sends a message of a bucket on its way. `gradient`: the message's range, in crossing_dtype(), which may be changed.
+  // The mean of what this rank owns of it arrives in `mean`, of mean_dtype().
   virtual Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) = 0;
   virtual void begin_micro_step() {}
   virtual void end_micro_step() {}
@@ -91,7 +91,8 @@ class BucketEngine : public Engine {
     return {.scale = static_cast<float>(scale), .algorithm = options_.reduction};
   }
   bool divides_at_loss() const { return options_.elastic_determinism || options_.prescale_gradients; }
-  DType mean_dtype() const { return options_.elastic_determinism ? DType::f32 : options_.precision; }
+  DType crossing_dtype() const { return options_.communication.value_or(options_.precision); }
+  DType mean_dtype() const { return options_.elastic_determinism ? DType::f32 : crossing_dtype(); }
   static int64_t owned_size(const std::vector<Owned>& parts) {
     int64_t size = 0;
     for (const Owned& part : parts) size += part.end - part.begin;
@@ -120,6 +121,7 @@ class BucketEngine : public Engine {
   Tensor gradient_of(int position);
   void arrived(int position);
   void leave(int bucket);
+  Tensor crossing(const Tensor& gradient, const Tensor& buffer);
   void settle(const Pending& pending);
   std::vector<StepReport> exchange(const std::vector<Tensor>& gradients);
   StepResult judge(const std::vector<StepReport>& reports);

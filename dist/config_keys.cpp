@@ -89,6 +89,14 @@ void read_stage(const ConfigValue& v, Draft& d) {
   d.config.engine.engine = stages[v.value.get<size_t>()];
 }
 
+// null: the gradients' own type
+void read_communication(const ConfigValue& v, Draft& d) {
+  std::optional<DType>& type = d.config.engine.communication;
+  for (const auto& [name, dtype] : {std::pair{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}})
+    if (v.value == name) type = dtype;
+  if (!type && !v.value.is_null()) v.must_be("null, \"fp32\", \"bf16\" or \"fp16\"");
+}
+
 Checks parse_checks(const std::string& text) {
   for (const auto& [name, checks] :
        {std::pair{"never", Checks::never}, {"first_steps", Checks::first_steps}, {"always", Checks::always}})
@@ -125,7 +133,7 @@ Rows training_keys() {
       {"gradient_clipping", number<double>([](Draft& d) { return &d.config.engine.clip; })},
       {"prescale_gradients", flag([](Draft& d) { return &d.config.engine.prescale_gradients; })},
       {"gradient_predivide_factor", positive([](Draft& d) { return &d.config.engine.predivide; })},
-      {"communication_data_type", only(nullptr)},
+      {"communication_data_type", read_communication},
       {"data_types.grad_accum_dtype", only("fp32")},
       {"on_nonfinite", word<OnNonFinite>([](Draft& d) { return &d.config.engine.on_nonfinite; }, parse_on_nonfinite)},
       {"elastic_determinism", flag([](Draft& d) { return &d.config.engine.elastic_determinism; })},

@@ -17,15 +17,22 @@ class WholeGradients : public FlatEngine {
     FlatEngine::allocate(parts);
     CategoryScope scope(Category::gradients);
     gradients_ = empty({space_.size()}, options_.precision);
+    if (means_apart()) means_ = ShardArray(owned_size(parts), crossing_dtype(), Category::gradients);
   }
   Tensor open(int bucket) final {
     const Bucket& b = space_.buckets()[static_cast<size_t>(bucket)];
     return gradients_.slice(0, b.begin, b.end);
   }
-  // A part's mean lies where this rank's own contribution was.
-  Tensor mean_of(const Owned& part) final { return gradients_.slice(0, part.begin, part.end); }
+  // A part's mean lies where this rank's own contribution was, unless it arrives in another dtype.
+  Tensor mean_of(const Owned& part) final {
+    return means_apart() ? means_.next(part.end - part.begin) : gradients_.slice(0, part.begin, part.end);
+  }
+  bool means_apart() const { return crossing_dtype() != options_.precision; }
 
   Tensor gradients_;  // (φ)
+
+ private:
+  ShardArray means_;  // (s)
 };
 
 // Parameters: the engine that has the parameters, FlatEngine or BucketEngine.
@@ -39,7 +46,7 @@ class ShardedGradients : public Parameters {
 
   void allocate_means(const std::vector<Owned>& parts) {
     if (this->options_.elastic_determinism) return;  // f32 sums arrive elsewhere
-    means_ = ShardArray(this->owned_size(parts), this->options_.precision, Category::gradients);
+    means_ = ShardArray(this->owned_size(parts), this->crossing_dtype(), Category::gradients);
   }
   Tensor mean_of(const Owned& part) final { return means_.next(part.end - part.begin); }
 

@@ -17,6 +17,9 @@ void check_elastic(const Options& options, const Comm& comm) {
        fmt::format("sums must be ordered, not {}", name_of(options.reduction)));
   must(!options.prescale_gradients && options.predivide == 1,
        "the loss is divided by all micro-batches already: no prescaled gradients, no predivide factor");
+  must(options.communication == options.precision,
+       fmt::format("contributions cross in the precision, {}, not in {}", name_of(options.precision),
+                   name_of(*options.communication)));
   must(options.accumulation != Accumulation::local_first, "accumulation must be ranks_first, not local_first");
   must(options.engine != EngineKind::zero1 || !options.zero1_all_reduce,
        "zero1 must reduce by reduce_scatter, not all_reduce, which has no room for f32 sums");
@@ -37,6 +40,10 @@ Options resolved(Options options, const Comm& comm) {
   check(!options.prescale_gradients || options.predivide == 1,
         "engine: prescaled gradients are divided by all ranks at the loss; a predivide factor of {} has no place there",
         options.predivide);
+  const DType crossing = options.communication.value_or(options.precision);
+  check(crossing == DType::f32 || is_16bit(crossing), "engine: communication in {} is none of f32, bf16, f16",
+        name_of(crossing));
+  options.communication = crossing;
   if (options.elastic_determinism) {
     check_elastic(options, comm);
     options.accumulation = Accumulation::ranks_first;

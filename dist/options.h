@@ -1,6 +1,7 @@
 // What an engine is asked to do. Everything under "numerics" changes bits; nothing else does (reference: README, Bits).
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "dist/comm.h"
@@ -47,6 +48,8 @@ struct Options {
   // at the loss alone (prescale_gradients).
   bool prescale_gradients = false;
   double predivide = 1;
+  // In which gradients cross between ranks and their mean is rounded: f32, bf16, f16; the precision's unless given.
+  std::optional<DType> communication = {};
   // The same bits for every number of ranks that is a power of two, at the same k·N and micro-batch: ordered sums,
   // ranks first, and all k·N contributions added up as one tree in f32.
   bool elastic_determinism = false;

@@ -16,7 +16,11 @@ class Zero1 final : public WholeGradients {
  private:
   Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) override {
     if (!options_.zero1_all_reduce) return comm_.reduce_scatter(call, gradient, message.shards, mean, mean_reduction());
-    return comm_.all_reduce(call, gradient, gradients_.slice(0, message.begin, message.end), mean_reduction());
+    if (!means_apart())
+      return comm_.all_reduce(call, gradient, gradients_.slice(0, message.begin, message.end), mean_reduction());
+    Work work = comm_.all_reduce(call, gradient, mean_reduction());
+    work.then([=, mine = message.shards.of(gradient, comm_.rank())] { copy_(mean, mine); });
+    return work;
   }
 
   void publish() override { gather_parameters(); }

@@ -62,6 +62,7 @@ void Trainer::identify() {
   numerics["gradient_division"] = engine.prescale_gradients ? "at the loss"
                                   : engine.predivide == 1   ? "after the sum"
                                                             : fmt::format("by {} at the loss", engine.predivide);
+  numerics["communication"] = precision_name(engine.communication.value_or(engine.precision));
   numerics["reduction"] = dist::name_of(engine.reduction);
   numerics["optimizer"] = optimizer_text(engine.optimizer);
   numerics["schedule"] = schedule_text(options_.schedule);

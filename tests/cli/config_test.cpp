@@ -84,6 +84,8 @@ TEST_F(ConfigFile, NumericsAreInTheReceipt) {
   };
   EXPECT_EQ(numerics(R"({"prescale_gradients": true})").at("gradient_division"), "at the loss");
   EXPECT_EQ(numerics(R"({"gradient_predivide_factor": 1.5})").at("gradient_division"), "by 1.5 at the loss");
+  EXPECT_EQ(numerics(R"({"communication_data_type": "bf16"})").at("communication"), "bf16");
+  EXPECT_EQ(numerics("{}").at("communication"), "f32");
   EXPECT_EQ(numerics(R"({"elastic_determinism": true})").at("elastic_determinism"), "on");
 }
 

@@ -16,6 +16,7 @@ struct Case {
   Accumulation order;
   DType precision;
   bool elastic = false;
+  std::optional<DType> communication = {};
 };
 
 std::vector<Case> cases() {
@@ -31,6 +32,12 @@ std::vector<Case> cases() {
         }
       }
     }
+    for (int ranks : {2, 3})
+      for (int k : {1, 4})
+        for (Accumulation order : {Accumulation::local_first, Accumulation::ranks_first}) {
+          all.push_back({engine, ranks, k, order, DType::f32, false, DType::bf16});
+          all.push_back({engine, ranks, k, order, DType::bf16, false, DType::f32});
+        }
     for (int ranks : {1, 2, 4})
       for (int k : {1, 3, 4})
         for (DType precision : {DType::f32, DType::bf16})
@@ -40,8 +47,8 @@ std::vector<Case> cases() {
 }
 
 std::string describe(const Case& c) {
-  return fmt::format("{} N={} k={} {} {}{}", name_of(c.engine), c.ranks, c.micro_steps, name_of(c.order),
-                     name_of(c.precision), c.elastic ? " elastic" : "");
+  return fmt::format("{} N={} k={} {} {} over {}{}", name_of(c.engine), c.ranks, c.micro_steps, name_of(c.order),
+                     name_of(c.precision), name_of(c.communication.value_or(c.precision)), c.elastic ? " elastic" : "");
 }
 
 Training training_of(const Case& c) {
@@ -53,6 +60,7 @@ Training training_of(const Case& c) {
   r.options.accumulation = c.order;
   r.options.precision = c.precision;
   r.options.elastic_determinism = c.elastic;
+  r.options.communication = c.communication;
   r.options.first_bucket_bytes = 3000;
   r.options.bucket_bytes = 9000;
   return r;

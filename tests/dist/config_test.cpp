@@ -44,6 +44,7 @@ const Effect effects[] = {
     {"gradient_clipping", nullptr, "0.5", HOLDS(c.engine.clip == 0.5)},
     {"prescale_gradients", nullptr, "true", HOLDS(c.engine.prescale_gradients)},
     {"gradient_predivide_factor", nullptr, "2.5", HOLDS(c.engine.predivide == 2.5)},
+    {"communication_data_type", nullptr, "\"fp16\"", HOLDS(c.engine.communication == DType::f16)},
     {"elastic_determinism", nullptr, "true", HOLDS(c.engine.elastic_determinism)},
     {"on_nonfinite", nullptr, "\"skip\"", HOLDS(c.engine.on_nonfinite == OnNonFinite::skip)},
     {"comm.reduction", nullptr, "\"ring\"", HOLDS(c.engine.reduction == Algorithm::ring)},
@@ -103,7 +104,6 @@ struct Later {
   const char* words = "isn't supported";
 };
 const Later later[] = {
-    {"communication_data_type", "null", "\"fp16\""},
     {"data_types.grad_accum_dtype", "\"fp32\"", "\"bf16\""},
     {"zero_optimization.contiguous_gradients", "true", "false"},
     {"zero_optimization.allgather_bucket_size", nullptr, "5e8", "reduce_bucket_size"},
@@ -227,6 +227,7 @@ TEST(Config, MistakesNameTheirKey) {
       {R"({"train_batch_size": "auto"})", "train_batch_size must be a whole number"},
       {R"({"zero_optimization": {"stage": 4}})", "zero_optimization.stage must be 0, 1, 2, 3 or \"auto\", not 4"},
       {R"({"comm": {"reduction": "tree"}})", "comm.reduction: reduction: \"tree\""},
+      {R"({"communication_data_type": "fp8"})", "must be null, \"fp32\", \"bf16\" or \"fp16\", not \"fp8\""},
       {R"({"comm": {"timeout_seconds": 0}})", "comm.timeout_seconds must be a number above 0, not 0"},
       {R"({"optimizer": {"params": {"betas": [0.9]}}})",
        "optimizer.params.betas must be two numbers from 0 to below 1"},

@@ -113,6 +113,7 @@ TEST(Elastic, RefusesWhatWouldChangeBits) {
   refused([](Training& r) { r.options.reduction = Algorithm::native; }, "ordered, not native");
   refused([](Training& r) { r.options.accumulation = Accumulation::local_first; }, "not local_first");
   refused([](Training& r) { r.options.zero1_all_reduce = true; }, "not all_reduce");
+  refused([](Training& r) { r.options.communication = DType::bf16; }, "in the precision, f32, not in bf16");
 }
 
 }  // namespace

@@ -135,6 +135,15 @@ TEST(EngineFaults, AnOverflowAtTheSmallestScaleEndsTheRun) {
                [&] { train_poisoned(r, {.when = [](int) { return true; }}); });
 }
 
+TEST(EngineFaults, AGradientBeyondTheCommunicationTypeIsNamed) {
+  for (const EngineKind engine : engines) {
+    Training r = training_of(engine);
+    r.options.communication = DType::f16;
+    expect_error(ErrorKind::numeric, {"step 1: the gradient of block.up isn't finite (element 7, rank 1)"},
+                 [&] { train_poisoned(r, {.value = 1e6f}); });
+  }
+}
+
 TEST(EngineFaults, ALossThatIsntFiniteIsNamed) {
   expect_error(ErrorKind::numeric, {"step 0: the loss is inf (rank 2, micro-batch 2)"}, [] {
     run_threads(3, [](Comm& comm) {

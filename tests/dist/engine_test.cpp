@@ -20,9 +20,10 @@ Options base_options() {
 
 std::string describe(const Training& r) {
   const Options& o = r.options;
-  return fmt::format("{} N={} {} k={} {} clip={} overlap={} {} tied={} bucket={} prescale={} predivide={}",
-                     name_of(o.engine), r.ranks, name_of(o.precision), o.micro_steps, name_of(o.accumulation), o.clip,
-                     o.overlap, name_of(o.partition), r.tied, o.bucket_bytes, o.prescale_gradients, o.predivide);
+  return fmt::format("{} N={} {} over {} k={} {} clip={} overlap={} {} tied={} bucket={} prescale={} predivide={}",
+                     name_of(o.engine), r.ranks, name_of(o.precision), name_of(o.communication.value_or(o.precision)),
+                     o.micro_steps, name_of(o.accumulation), o.clip, o.overlap, name_of(o.partition), r.tied,
+                     o.bucket_bytes, o.prescale_gradients, o.predivide);
 }
 
 // Everything bits may depend on, for N ranks; each engine is held against ddp there.
@@ -48,6 +49,17 @@ std::vector<Training> numerics(int ranks, bool full) {
     }
   }
   for (DType precision : {DType::f32, DType::bf16, DType::f16}) {
+    for (DType communication : {DType::f32, DType::bf16, DType::f16}) {
+      if (communication == precision) continue;
+      const bool local = (communication == DType::f32) == (precision == DType::f16);
+      Training r{base_options(), ranks};
+      r.options.precision = precision;
+      r.options.communication = communication;
+      r.options.micro_steps = ranks == 3 ? 1 : 2;
+      r.options.accumulation = local ? Accumulation::local_first : Accumulation::ranks_first;
+      r.options.loss_scale.initial_power = 6;
+      runs.push_back(r);
+    }
     for (bool prescale : {true, false}) {
       Training r{base_options(), ranks};
       r.options.precision = precision;
@@ -102,6 +114,39 @@ TEST(Engine, TheMeanMayBeDividedForAtTheLoss) {
     const Outcome other = train(r);
     EXPECT_FALSE(other == reference) << "it isn't exact, so bits must show it";
     EXPECT_NEAR(other.norms.at(0), reference.norms.at(0), 1e-5 * reference.norms.at(0));
+  }
+}
+
+// A run in f32 whose gradients cross in bf16 differs from both others, but little from f32; one in bf16 whose
+// micro-steps add up before they cross is rounded once less in f32.
+TEST(Engine, TheCommunicationTypeRounds) {
+  Training r{base_options(), 2};
+  const auto run = [&](DType precision, std::optional<DType> communication) {
+    r.options.precision = precision;
+    r.options.communication = communication;
+    return train(r);
+  };
+  const Outcome f32 = run(DType::f32, {}), narrow = run(DType::f32, DType::bf16), bf16 = run(DType::bf16, {});
+  EXPECT_TRUE(run(DType::f32, DType::f32) == f32);
+  EXPECT_FALSE(narrow == f32);
+  EXPECT_EQ(narrow.loss_bits.at(0), f32.loss_bits.at(0)) << "the first loss comes before any communication";
+  EXPECT_NEAR(narrow.norms.at(0), f32.norms.at(0), 1e-2 * f32.norms.at(0));
+  r.options.micro_steps = 3;
+  r.options.accumulation = Accumulation::local_first;
+  EXPECT_FALSE(run(DType::bf16, DType::f32) == run(DType::bf16, {}));
+}
+
+TEST(Engine, Zero1sAllReduceHasTheSameBitsInAnyCommunicationType) {
+  for (DType communication : {DType::f32, DType::bf16}) {
+    for (DType precision : {DType::f32, DType::bf16}) {
+      Training r{base_options(), 3};
+      r.options.engine = EngineKind::zero1;
+      r.options.precision = precision;
+      r.options.communication = communication;
+      const Outcome scattered = train(r);
+      r.options.zero1_all_reduce = true;
+      EXPECT_TRUE(train(r) == scattered) << describe(r);
+    }
   }
 }
 

@@ -79,7 +79,8 @@ struct ExpectedTraffic {
 inline ExpectedTraffic expected_traffic(const Options& options, const Sizes& sizes, int ranks, int rank) {
   const auto n = static_cast<uint64_t>(ranks), k = static_cast<uint64_t>(options.micro_steps), phi = sizes.phi;
   const uint64_t element = size_of(options.precision), s = sizes.owned[static_cast<size_t>(rank)];
-  const uint64_t crossing = element * (options.accumulation == Accumulation::ranks_first ? k : 1);
+  const uint64_t crossing = size_of(options.communication.value_or(options.precision)) *
+                            (options.accumulation == Accumulation::ranks_first ? k : 1);
   ExpectedTraffic e;
   if (n == 1) return e;
   switch (options.engine) {
@@ -121,10 +122,14 @@ struct ExpectedStates {
 inline ExpectedStates expected_states(const Options& options, const Sizes& sizes, int rank) {
   const uint64_t p = size_of(options.precision), g = p, k = options.precision == DType::f32 ? 8 : 12;
   const uint64_t phi = sizes.phi, s = sizes.owned[static_cast<size_t>(rank)], dp_owned = rank == 0 ? phi : 0;
+  // Means have the dtype in which gradients cross; where it isn't theirs, both are kept.
+  const uint64_t c = size_of(options.communication.value_or(options.precision));
   ExpectedStates e{p * phi, g * phi, k * phi, 4 * phi};
   if (options.engine == EngineKind::dp) e.optimizer = k * dp_owned, e.accumulation = 4 * dp_owned;
   if (options.engine >= EngineKind::zero1) e.optimizer = k * s, e.accumulation = 4 * s;
-  if (options.engine >= EngineKind::zero2) e.gradients = g * s;
+  if (options.communication.value_or(options.precision) != options.precision)
+    e.gradients += c * (options.engine == EngineKind::dp ? dp_owned : options.engine == EngineKind::ddp ? phi : s);
+  if (options.engine >= EngineKind::zero2) e.gradients = c * s;
   if (options.engine >= EngineKind::zero3) e.parameters = p * s;
   if (options.elastic_determinism) {
     e.accumulation *= std::bit_width(static_cast<unsigned>(options.micro_steps));
