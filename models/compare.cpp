@@ -19,11 +19,17 @@ std::vector<EngineKind> engines_of(const CompareOptions& options) {
   return engines;
 }
 
-Json receipt_of(const Family& family, const TrainOptions& options, const Dataset& data, dist::Comm& comm) {
+EngineRun run_engine(const Family& family, const TrainOptions& options, const Dataset& data, dist::Comm& comm) {
   comm.traffic().reset();
   Trainer trainer(family, options, data, comm);
   trainer.run();
-  return trainer.receipt();
+  const Json receipt = trainer.receipt();
+  Json planned;
+  if (comm.rank() == 0) {
+    const EnginePlan plan = plan_engine(family, trainer.dry_run(), options.engine.engine, {});
+    planned = {{"total", plan.memory.total_peak()}, {"setup", plan.memory.setup_peak()}};
+  }
+  return {dist::name_of(options.engine.engine), receipt, planned};
 }
 
 }  // namespace
@@ -42,7 +48,7 @@ void compare(const Family& family, const CompareOptions& given, dist::Comm& comm
   std::vector<EngineRun> runs;
   for (const EngineKind engine : engines_of(given)) {
     options.engine.engine = engine;
-    runs.push_back({dist::name_of(engine), receipt_of(family, options, data, comm)});
+    runs.push_back(run_engine(family, options, data, comm));
   }
   if (comm.rank() != 0) return;
   const Json comparison = compare_runs(runs);

@@ -105,8 +105,12 @@ std::string memory_rows(const Json& engines) {
       return bytes == 0 ? std::string() : mebibytes(bytes);
     });
   }
-  text += row(engines, "  peak of the sum", [](const Json& e) { return mebibytes(e.at("memory").at("total")); });
-  return text + row(engines, "  peak of set-up", [](const Json& e) { return mebibytes(e.at("memory").at("setup")); });
+  for (const auto& [title, key] : {std::pair{"  peak of the sum", "total"}, {"  peak of set-up", "setup"}}) {
+    const char* const figure = key;
+    text += row(engines, title, [&](const Json& e) { return mebibytes(e.at("memory").at(figure)); });
+    text += row(engines, "    planned", [&](const Json& e) { return mebibytes(e.at("planned").at(figure)); });
+  }
+  return text;
 }
 
 std::string traffic_rows(const Json& engines) {
@@ -135,11 +139,12 @@ Json compare_runs(const std::vector<EngineRun>& runs) {
   const EngineRun& reference = ddp == runs.end() ? runs.front() : *ddp;
   const Json& shared = reference.receipt;
   Json engines = Json::object();
-  for (const auto& [name, receipt] : runs) {
+  for (const auto& [name, receipt, planned] : runs) {
     const bool equal =
         receipt.at("loss_bits") == shared.at("loss_bits") && receipt.at("params_sha256") == shared.at("params_sha256");
     engines[name] = {{"step_ms", receipt.at("median_step_ms")},
                      {"memory", memory_of_ranks(receipt.at("memory"))},
+                     {"planned", planned},
                      {"model_state", model_state_of(receipt.at("memory"))},
                      {"traffic", traffic_per_step(receipt.at("traffic"), receipt.at("steps").get<uint64_t>())},
                      {"comm_ms", receipt.at("comm_ms")},

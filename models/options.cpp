@@ -298,6 +298,8 @@ void add_compare_options(CLI::App& app, CompareOptions& o, const std::string& si
 void add_plan_options(CLI::App& app, PlanOptions& o, const std::string& sizes) {
   add_training_size(app, o.size, sizes);
   add_parsed(app, "--params", o.parameters, parse_count, "the model nearest to so many parameters, such as 7.5b", "");
+  for (const char* decided : {"--size", "--layers", "--heads", "--width"})
+    app.get_option("--params")->excludes(app.get_option(decided));
   app.add_option("--world", o.world, "ranks")->capture_default_str()->check(CLI::Range(1, 1 << 16));
   o.engines = parse_engines("all");
   app.add_option_function<std::string>(

@@ -85,7 +85,13 @@ Hardware hardware(const std::string& name, DType precision) {
 
 void plan(const Family& family, const PlanOptions& given) {
   PlanOptions options = given;
-  if (options.parameters > 0) options.size = family.nearest(options.parameters);
+  if (options.parameters > 0) {
+    const SizeOptions nearest = family.nearest(options.parameters);
+    options.size.size = nearest.size;
+    options.size.layers = nearest.layers, options.size.width = nearest.width, options.size.heads = nearest.heads;
+    if (!options.size.context) options.size.context = nearest.context;
+    if (!options.size.vocab) options.size.vocab = nearest.vocab;
+  }
   family.resolve(options.size, 50257);
   if (options.world > max_devices) options.imitated = dist::Imitated::mpi;  // more ranks than threads can be
   const Hardware on = hardware(options.hardware, options.engine.precision);

@@ -80,17 +80,21 @@ void Trainer::settle_batch() {
 void Trainer::choose() {
   dist::Options& engine = options_.engine;
   if (engine.accumulation == dist::Accumulation::automatic) engine.accumulation = dist::default_order(engine.engine);
+  rungs_ = choose_engine(family_, dry_run(), comm_);
+  engine.engine = rungs_.back().engine;
+  identity_.engine = dist::name_of(engine.engine);
+}
+
+PlanOptions Trainer::dry_run() const {
   PlanOptions dry;
   dry.size = options_.size;
   dry.world = comm_.size();
-  dry.engine = engine;
+  dry.engine = options_.engine;
   dry.micro_batch = options_.micro_batch;
   dry.threads = threads(comm_.device());
   dry.dry_device = meta(comm_.rank() % max_devices);
   dry.imitated = dist::under_launcher() ? dist::Imitated::mpi : dist::Imitated::threads;
-  rungs_ = choose_engine(family_, dry, comm_);
-  engine.engine = rungs_.back().engine;
-  identity_.engine = dist::name_of(engine.engine);
+  return dry;
 }
 
 void Trainer::introduce() {

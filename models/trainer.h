@@ -30,6 +30,7 @@ class Trainer {
   Json receipt();  // collective, the same on every rank
 
   LanguageModel& model() { return *model_; }
+  PlanOptions dry_run() const;                              // what a plan of this run is asked for
   const TrainOptions& options() const { return options_; }  // batch sizes settled
   double median_step_seconds() const { return 1e-3 * record_.median_step_ms; }
 

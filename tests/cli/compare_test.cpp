@@ -28,7 +28,7 @@ TEST_F(Compare, ShowsEveryEngineWithDdpsBits) {
   const Outcome outcome = run("--ranks 2");
   ASSERT_EQ(outcome.code, 0) << outcome.both();
   for (const char* text :
-       {"dp", "zero3", "step, ms", "model states", "reduce_scatter", "of it exposed", "bits of ddp",
+       {"dp", "zero3", "step, ms", "model states", "reduce_scatter", "of it exposed", "bits of ddp", "planned",
         "fastest first:", "(textbook: ddp > zero1 > zero2 > zero3)", "(textbook: zero3 > zero2 > zero1 > ddp)"})
     EXPECT_NE(outcome.out.find(text), std::string::npos) << text << "\n" << outcome.out;
   EXPECT_EQ(outcome.out.find("different"), std::string::npos) << outcome.out;
@@ -51,6 +51,9 @@ TEST_F(Compare, HasTheBooksOfTheEngines) {
   EXPECT_EQ(engines.at("ddp").at("traffic").at("all_reduce").at("sent"), 2 * phi);  // 2fφ elements
   EXPECT_EQ(engines.at("dp").at("traffic").at("broadcast").at("sent"), 2 * phi);
   EXPECT_EQ(comparison.at("by_memory").at(0), "zero3");
+  for (const auto& [name, engine] : engines.items())
+    for (const char* figure : {"total", "setup"})
+      EXPECT_EQ(engine.at("memory").at(figure), engine.at("planned").at(figure)) << name << " " << figure;
 }
 
 TEST_F(Compare, RunsTheEnginesThatAreAskedFor) {
