@@ -21,7 +21,8 @@ std::string optimizer_text(const optim::OptimizerOptions& o) {
 std::string schedule_text(const optim::Schedule& s) {
   const std::string text = fmt::format("{} lr {} to {} warmup {}", optim::name_of(s.kind), s.lr, s.min_lr, s.warmup);
   if (s.kind < optim::ScheduleKind::warmup_lr) return text;
-  return text + fmt::format(" {} from {}", s.log_warmup ? "log" : "linear", s.start_lr);
+  const std::string rise = fmt::format(" {} from {}", s.log_warmup ? "log" : "linear", s.start_lr);
+  return text + rise + (s.kind == optim::ScheduleKind::warmup_lr ? "" : fmt::format(" over {}", s.steps));
 }
 
 }  // namespace

@@ -256,6 +256,14 @@ TEST(Config, MistakesNameTheirKey) {
   }
 }
 
+TEST(Config, NoPartOfAFileIsTakenForIt) {
+  const std::string whole =
+      R"({"train_batch_size": 8, "optimizer": {"params": {"betas": [0.9, 0.5], "lr": 1e-3}}, "bf16": {"enabled": true}})";
+  EXPECT_NO_THROW(parse(whole));
+  for (size_t length = 0; length < whole.size(); ++length)
+    error_of(ErrorKind::usage, [&] { parse(whole.substr(0, length)); });
+}
+
 TEST(Config, DepthAndSizeAreBounded) {
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   const std::string message = error_of(ErrorKind::usage, [&] { parse("{\"aio\": " + deep + "}"); });
