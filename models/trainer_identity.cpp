@@ -25,6 +25,12 @@ std::string schedule_text(const optim::Schedule& s) {
   return text + rise + (s.kind == optim::ScheduleKind::warmup_lr ? "" : fmt::format(" over {}", s.steps));
 }
 
+std::string loss_scale_text(const optim::LossScaleOptions& o) {
+  if (o.fixed > 0) return fmt::format("static {}", o.fixed);
+  return fmt::format("from 2^{} window {} hysteresis {}{} minimum {}", o.initial_power, o.window, o.hysteresis,
+                     o.consecutive_hysteresis ? " consecutive" : "", o.minimum);
+}
+
 }  // namespace
 
 void Trainer::identify() {
@@ -63,6 +69,7 @@ void Trainer::identify() {
   numerics["gradient_division"] = engine.prescale_gradients ? "at the loss"
                                   : engine.predivide == 1   ? "after the sum"
                                                             : fmt::format("by {} at the loss", engine.predivide);
+  if (engine.precision == DType::f16) numerics["loss_scale"] = loss_scale_text(engine.loss_scale);
   numerics["communication"] = precision_name(engine.communication.value_or(engine.precision));
   numerics["reduction"] = dist::name_of(engine.reduction);
   numerics["optimizer"] = optimizer_text(engine.optimizer);

@@ -86,6 +86,9 @@ TEST_F(ConfigFile, NumericsAreInTheReceipt) {
   EXPECT_EQ(numerics(R"({"gradient_predivide_factor": 1.5})").at("gradient_division"), "by 1.5 at the loss");
   EXPECT_EQ(numerics(R"({"communication_data_type": "bf16"})").at("communication"), "bf16");
   EXPECT_EQ(numerics("{}").at("communication"), "f32");
+  EXPECT_EQ(numerics(R"({"fp16": {"enabled": true, "initial_scale_power": 8}})").at("loss_scale"),
+            "from 2^8 window 1000 hysteresis 2 minimum 1");
+  EXPECT_EQ(numerics(R"({"fp16": {"enabled": true, "loss_scale": 64}})").at("loss_scale"), "static 64");
   EXPECT_EQ(numerics(R"({"elastic_determinism": true})").at("elastic_determinism"), "on");
 }
 

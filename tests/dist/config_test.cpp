@@ -258,7 +258,7 @@ TEST(Config, MistakesNameTheirKey) {
 
 TEST(Config, NoPartOfAFileIsTakenForIt) {
   const std::string whole =
-      R"({"train_batch_size": 8, "optimizer": {"params": {"betas": [0.9, 0.5], "lr": 1e-3}}, "bf16": {"enabled": true}})";
+      R"({"train_batch_size": 8, "optimizer": {"params": {"betas": [0.9, 0.5], "lr": 1}}, "fp16": {"enabled": true}})";
   EXPECT_NO_THROW(parse(whole));
   for (size_t length = 0; length < whole.size(); ++length)
     error_of(ErrorKind::usage, [&] { parse(whole.substr(0, length)); });
