@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/ops.h"
 #include "core/trace.h"
+#include "dist/comm_reduce.h"
 #include "dist/out_of_memory.h"
 #include "dist/shard_memory.h"
 
@@ -315,10 +316,12 @@ std::vector<StepReport> BucketEngine::exchange(const std::vector<Tensor>& gradie
       runs.push_back(gradients[i].slice(0, begin, begin + slice.size()));
     }
   }
-  StepReport mine{flags_, nonfinite_, losses_, {}};
-  if (comm_.device().type == DeviceType::meta) return {mine};  // a dry run has no values
-  const bool whole = norm_->ranks() == 1;                      // every rank holds everything: no need to send it
+  if (comm_.device().type == DeviceType::meta) return {{flags_, {}, losses_, {}}};  // a dry run has no values
+  const bool whole = norm_->ranks() == 1;  // every rank holds everything: no need to send it
   std::vector<double> roots = norm_->roots(whole ? 0 : comm_.rank(), runs);
+  const auto finite = [](double root) { return std::isfinite(root); };
+  if (comm_.size() == 1 && !nonfinite_ && !std::all_of(roots.begin(), roots.end(), finite)) look_alone(gradients);
+  StepReport mine{flags_, nonfinite_, losses_, {}};
   if (!whole) mine.roots = std::move(roots);
   std::vector<StepReport> reports;
   for (const std::string& bytes : comm_.all_gather_bytes({"step.report", Phase::metrics}, encode(mine))) {
@@ -326,6 +329,16 @@ std::vector<StepReport> BucketEngine::exchange(const std::vector<Tensor>& gradie
   }
   if (whole) reports[0].roots = std::move(roots);
   return reports;
+}
+
+// With several ranks each reduction told of values that weren't finite; alone, nothing looked while they arrived.
+void BucketEngine::look_alone(const std::vector<Tensor>& gradients) {
+  for (size_t i = 0; i < gradients.size() && !nonfinite_; ++i) {
+    const Tensor& g = gradients[i];
+    if (const auto at = first_nonfinite(g.dtype(), g.view().data, g.numel())) {
+      nonfinite_ = NonFinite{0, owned_[i].begin + *at};
+    }
+  }
 }
 
 // From what all ranks know, the same verdict on each: whether the update is applied, and if not, why.

@@ -124,6 +124,7 @@ class BucketEngine : public Engine {
   Tensor crossing(const Tensor& gradient, const Tensor& buffer);
   void settle(const Pending& pending);
   std::vector<StepReport> exchange(const std::vector<Tensor>& gradients);
+  void look_alone(const std::vector<Tensor>& gradients);
   StepResult judge(const std::vector<StepReport>& reports);
   std::string nonfinite_cause(const std::vector<StepReport>& reports, std::span<const double> sums) const;
   double seed() const;

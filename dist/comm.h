@@ -73,7 +73,7 @@ class Work {
   const Event& event() const;               // for streams, and for Storage::used_until before a slot is released
 
   // After wait(): what a reduction met that wasn't finite. ordered: each owner tells of all ranks' values in its shard;
-  // ring, native: each rank tells of its own contribution.
+  // ring, native: each rank tells of its own contribution. A group of one that reduces in place looks at nothing.
   std::optional<NonFinite> nonfinite() const;
   double seconds() const;  // after wait(): time on the comm stream
 

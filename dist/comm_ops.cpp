@@ -98,6 +98,10 @@ CommJob reduction(const Checker& must, const Tensor& in, const Tensor& out, cons
   const int n = must.comm.size();
   job.traffic = traffic_of(reduce, options.algorithm, must.comm.rank());
   job.messages = (options.algorithm == Algorithm::ring ? n - 1 : 1) * (all ? 2 : 1);
+  if (n == 1 && options.scale == 1 && reduce.in == reduce.out && reduce.dtype == reduce.out_dtype) {
+    job.run = [](Transport&, Watch&) { return std::optional<NonFinite>(); };  // the sum is there already
+    return job;
+  }
   job.run = [reduce, algorithm = options.algorithm, in, out](Transport& transport, Watch& watch) {
     if (algorithm == Algorithm::ordered) return transport.reduce_ordered(reduce, watch);
     std::optional<NonFinite> found;

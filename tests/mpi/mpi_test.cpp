@@ -164,9 +164,11 @@ TEST_F(Mpi, TheErrorOfARankThatThrowsSurvives) {
 }
 
 TEST_F(Mpi, AKilledRankEndsTheJobAndIsNamed) {
-  const Result result = failed(2, "killed");
-  EXPECT_TRUE(result.says("rank 1")) << result.output;
-  EXPECT_TRUE(result.says("signal 9")) << result.output;
+  for (const char* where : {"killed", "killed-in-forward", "killed-in-optimizer"}) {
+    const Result result = failed(2, where);
+    EXPECT_TRUE(result.says("rank 1")) << where << ": " << result.output;
+    EXPECT_TRUE(result.says("signal 9")) << where << ": " << result.output;
+  }
 }
 
 TEST_F(Mpi, AStoppedRankIsWarnedOfThenNamedWithEveryRanksLastCalls) {

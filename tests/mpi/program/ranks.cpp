@@ -5,7 +5,10 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <thread>
 
+#include "autograd/ops.h"
+#include "dist/engine.h"
 #include "dist/launch.h"
 #include "tests/dist/comm_cases.h"
 
@@ -63,6 +66,33 @@ void with_fault(Comm& comm, const std::function<void(const Tensor&)>& fault) {
   print("not reached\n");
 }
 
+// Trains w on w²; rank 1 dies in step 2, at `where`. In the optimizer: once the update's first value has changed, while
+// the rest of the 64 MiB is under way.
+void killed_in(Comm& comm, const std::string& where) {
+  Variable w(full({int64_t{1} << 24}, 1), true, "w");
+  const auto engine = initialize({Unit{"model", {w}}}, {.engine = EngineKind::zero2}, comm);
+  for (int step = 0; step < 4; ++step) {
+    const bool now = comm.rank() == 1 && step == 2;
+    const Variable loss = engine->forward([&] {
+      if (now && where == "forward") raise(SIGKILL);
+      return mean(w * w);
+    });
+    engine->backward(loss);
+    std::thread killer;
+    if (now && where == "optimizer") {
+      const Tensor master = engine->state().front().values;
+      const auto* first = static_cast<const volatile float*>(master.data<float>());
+      killer = std::thread([first, before = *first] {
+        while (*first == before) {}
+        raise(SIGKILL);
+      });
+    }
+    engine->step();
+    if (killer.joinable()) killer.join();
+  }
+  print("not reached\n");
+}
+
 int run(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   const std::map<std::string, std::function<void(Comm&)>> modes = {
@@ -80,6 +110,8 @@ int run(int argc, char** argv) {
          with_fault(comm, [](const Tensor&) { fail(ErrorKind::bad_input, "the data file is empty"); });
        }},
       {"killed", [](Comm& comm) { with_fault(comm, [](const Tensor&) { raise(SIGKILL); }); }},
+      {"killed-in-forward", [](Comm& comm) { killed_in(comm, "forward"); }},
+      {"killed-in-optimizer", [](Comm& comm) { killed_in(comm, "optimizer"); }},
       {"stopped", [](Comm& comm) { with_fault(comm, [](const Tensor&) { raise(SIGSTOP); }); }},
       {"slow", [](Comm& comm) { with_fault(comm, [](const Tensor&) { sleep(60); }); }},
       {"leaves",
