@@ -1,13 +1,13 @@
 // Speed of the products: our fixed tile grid on a pool of threads against oneDNN's own threading of the whole product.
 // usage: bench_kernels [threads]
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <thread>
-#include <vector>
 
 #include "kernels/cpu/runtime/parallel.h"
 #include "kernels/table.h"
@@ -49,15 +49,35 @@ constexpr Shape shapes[] = {
 
 using Clock = std::chrono::steady_clock;
 
-// Seconds of one call.
+// Seconds of one call, threads awake and operands in cache as far as they fit.
 template <class F>
 double seconds(int repeats, F&& call) {
+  call();
   const auto start = Clock::now();
   for (int i = 0; i < repeats; ++i) call();
   return std::chrono::duration<double>(Clock::now() - start).count() / repeats;
 }
 
-View matrix(std::vector<float>& data, int64_t rows, int64_t columns, bool transposed) {
+// Memory as a device's pool gives it, in large pages.
+class Array {
+ public:
+  Array(int64_t n, float value) : data_(allocate(sizeof(float) * static_cast<size_t>(n)), std::free) {
+    std::fill_n(data(), n, value);
+  }
+  float* data() const { return static_cast<float*>(data_.get()); }
+
+ private:
+  static void* allocate(size_t bytes) {
+    constexpr size_t page = size_t{2} << 20;
+    const size_t size = (bytes + page - 1) / page * page;
+    void* const block = std::aligned_alloc(page, size);
+    if (block) madvise(block, size, MADV_HUGEPAGE);
+    return block;
+  }
+  std::unique_ptr<void, decltype(&std::free)> data_;
+};
+
+View matrix(const Array& data, int64_t rows, int64_t columns, bool transposed) {
   View v;
   v.data = data.data();
   v.rank = 2;
@@ -78,7 +98,7 @@ struct Timing {
 
 // The best of many short rounds, in turn, so that a busy machine disturbs both alike.
 Timing measure(const Shape& s, kernels::ThreadPool& pool) {
-  std::vector<float> a(s.m * s.k, 0.5f), b(s.k * s.n, 0.25f), c(s.m * s.n);
+  const Array a(s.m * s.k, 0.5f), b(s.k * s.n, 0.25f), c(s.m * s.n, 0);
   const View va = matrix(a, s.m, s.k, s.a_transposed), vb = matrix(b, s.k, s.n, s.b_transposed);
   const View vc = matrix(c, s.m, s.n, false);
   const KernelTable& table = *cpu_kernels();
@@ -98,6 +118,7 @@ Timing measure(const Shape& s, kernels::ThreadPool& pool) {
     set_openmp_threads(pool.threads());
     best.onednn = std::min(best.onednn, seconds(repeats, whole));
     set_openmp_threads(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // OpenMP's threads spin for a while after their work
   }
   return best;
 }
@@ -106,6 +127,10 @@ Timing measure(const Shape& s, kernels::ThreadPool& pool) {
 
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
+  if (threads < 1 || argc > 2) {
+    fmt::print(stderr, "usage: bench_kernels [threads]      (default: every processor)\n");
+    return 2;
+  }
   kernels::ThreadPool pool(threads);
   fmt::print("f32 products, {} threads, {}: GFLOP/s on the fixed tile grid, by oneDNN's own threading, ratio\n",
              threads, cpu_kernels()->name);

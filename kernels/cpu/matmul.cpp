@@ -45,6 +45,8 @@ struct Problem {
   bool turned = false;  // out is dense by columns: outᵀ = bᵀ·aᵀ is computed
   int64_t tile_m = 0, tile_n = 0;
   int64_t tiles_m = 0, tiles_n = 0;
+  bool by_rows =
+      false;  // tiles follow each other along a row of them: threads share out the rows of a, not b's columns
 
   int64_t tiles() const { return batch * tiles_m * tiles_n; }
   double flops() const { return 2.0 * static_cast<double>(m) * n * k * batch; }
@@ -106,11 +108,22 @@ Problem plan(const View& a, const View& b, const View& out) {
   if (p.m > 0 && p.n > 0) fold_rows(p);
   for (int d = 0; d < p.batch_rank; ++d) p.batch *= p.batch_shape[d];
   if (p.m > 0 && p.n > 0 && p.batch > 0) choose_tiles(p);
+  p.by_rows = p.m > p.n;  // the larger operand is read by one thread alone
   return p;
 }
 
+struct Place {
+  int64_t row, column;
+};
+// In the grid of one matrix.
+Place place_of(const Problem& p, int64_t tile) {
+  if (p.by_rows) return {tile / p.tiles_n % p.tiles_m, tile % p.tiles_n};
+  return {tile % p.tiles_m, tile / p.tiles_m % p.tiles_n};
+}
+
 Product tile_product(const Problem& p, int64_t tile, size_t item, bool accumulate) {
-  const int64_t i = tile % p.tiles_m * p.tile_m, j = tile / p.tiles_m % p.tiles_n * p.tile_n;
+  const auto [row, column] = place_of(p, tile);
+  const int64_t i = row * p.tile_m, j = column * p.tile_n;
   int64_t offset_a = 0, offset_b = 0, offset_out = 0;
   for (int64_t d = p.batch_rank - 1, rest = tile / (p.tiles_m * p.tiles_n); d >= 0; rest /= p.batch_shape[d--]) {
     const int64_t index = rest % p.batch_shape[d];
@@ -148,7 +161,8 @@ size_t workspace_per_thread(const Problem& p, bool accumulate, bool bias) {
   size_t most = 0;
   if (p.tiles() == 0) return most;
   // The four kinds of tile: whole, and cut at either edge or both.
-  for (const int64_t tile : {int64_t{0}, p.tiles_m - 1, (p.tiles_n - 1) * p.tiles_m, p.tiles_n * p.tiles_m - 1}) {
+  const int64_t across = p.by_rows ? p.tiles_n : p.tiles_m, last = p.tiles_n * p.tiles_m - 1;
+  for (const int64_t tile : {int64_t{0}, across - 1, last - (across - 1), last}) {
     Product product = tile_product(p, tile, sizeof(T), accumulate);
     product.bias = bias ? &p : nullptr;  // only looked at for being there
     const size_t bytes = gemm_scratch<T>(product);
@@ -173,9 +187,9 @@ void matmul(const View& a, const View& b, const View& out, const MatmulOptions& 
   parallel_chunks(stream, tiles, per_task, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t tile = begin; tile < end; ++tile) {
       Product product = tile_product(p, tile, sizeof(T), options.accumulate);
-      if (bias && !p.turned) product.bias = bias + tile / p.tiles_m % p.tiles_n * p.tile_n;
+      if (bias && !p.turned) product.bias = bias + place_of(p, tile).column * p.tile_n;
       gemm<T>(product, static_cast<std::byte*>(workspace.data) + static_cast<size_t>(worker) * scratch);
-      if (bias && p.turned) add_row_bias(product, bias + tile % p.tiles_m * p.tile_m);
+      if (bias && p.turned) add_row_bias(product, bias + place_of(p, tile).row * p.tile_m);
     }
   });
 }

@@ -31,11 +31,18 @@ struct ThreadPool::State {
   std::vector<std::thread> workers;
   std::mutex run_mutex;  // one run at a time
 
-  // A job is published by raising `generation`; `next` hands out task numbers, `active` counts workers still inside.
+  // Every worker has a share of the task numbers, the same part of them in each run, so that it finds in its cache what
+  // it wrote in the last one; who has done his own helps the others. A line of its own for each: all count there.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  std::unique_ptr<Share[]> shares;
+  int threads = 1;
+
+  // A job is published by raising `generation`; `active` counts workers still inside.
   std::atomic<uint64_t> generation{0};
-  std::atomic<int64_t> next{0};
   std::atomic<int> active{0};
-  int64_t count = 0;
   void (*task)(void*, int64_t, int) = nullptr;
   void* context = nullptr;
 
@@ -46,7 +53,10 @@ struct ThreadPool::State {
 
   void work(int worker) {
     current_worker = worker;
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) task(context, i, worker);
+    for (int offset = 0; offset < threads; ++offset) {
+      Share& share = shares[static_cast<size_t>((worker + offset) % threads)];
+      for (int64_t i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;) task(context, i, worker);
+    }
     current_worker = -1;
   }
 
@@ -73,6 +83,8 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
+  state_->threads = threads > 1 ? threads : 1;
+  state_->shares = std::make_unique<State::Share[]>(static_cast<size_t>(state_->threads));
   for (int worker = 1; worker < threads; ++worker) {
     state_->workers.emplace_back([state = state_.get(), worker] { state->loop(worker); });
   }
@@ -87,7 +99,7 @@ ThreadPool::~ThreadPool() {
   for (auto& worker : state_->workers) worker.join();
 }
 
-int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
+int ThreadPool::threads() const { return state_->threads; }
 
 void ThreadPool::run(int64_t count, void (*task)(void*, int64_t, int), void* context) {
   State& s = *state_;
@@ -97,10 +109,13 @@ void ThreadPool::run(int64_t count, void (*task)(void*, int64_t, int), void* con
     return;
   }
   std::lock_guard one_run(s.run_mutex);
-  s.count = count;
   s.task = task;
   s.context = context;
-  s.next.store(0, std::memory_order_relaxed);
+  for (int64_t worker = 0; worker < s.threads; ++worker) {
+    State::Share& share = s.shares[static_cast<size_t>(worker)];
+    share.next.store(count * worker / s.threads, std::memory_order_relaxed);
+    share.end = count * (worker + 1) / s.threads;
+  }
   s.active.store(static_cast<int>(s.workers.size()), std::memory_order_relaxed);
   s.generation.fetch_add(1, std::memory_order_seq_cst);
   if (s.sleepers.load(std::memory_order_seq_cst) > 0) {

@@ -9,8 +9,9 @@
 
 namespace sg::kernels {
 
-// A fixed set of workers that run numbered tasks; the caller is one of them. Which worker takes which task is open, so
-// a task's result must depend on its number alone. One run at a time; a run from inside a task executes inline, under
+// A fixed set of workers that run numbered tasks; the caller is one of them. A worker begins with its own share of the
+// numbers and then helps the others: which takes which task is open, so a task's result must depend on its number
+// alone. One run at a time; a run from inside a task executes inline, under
 // the number of the worker it is on. Workers spin briefly, then sleep.
 class ThreadPool {
  public:
