@@ -26,6 +26,9 @@ struct Unit {
   // Named, in registration order; a tied one is in every unit that uses it and belongs to the first.
   std::vector<Variable> parameters;
   std::shared_ptr<UnitHooks> hooks = std::make_shared<UnitHooks>();
+  // Writes the initial value of one of them into `out`, of its shape: for parameters on meta, which an engine gives
+  // memory one by one, so that no device ever holds the whole model. Empty: they have their values.
+  std::function<void(const Variable& parameter, const Tensor& out)> initial = {};
 };
 
 // One call of a unit in a graph; the ops recorded while its scope is the innermost on this thread belong to it.

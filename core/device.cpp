@@ -36,7 +36,7 @@ struct DeviceState {
 
 struct Registry {
   std::mutex mutex;
-  std::array<std::atomic<DeviceState*>, 4 * max_devices> states{};
+  std::array<std::atomic<DeviceState*>, 4 * max_devices + 1> states{};  // the last is `unplaced`
 };
 Registry& registry() {
   static auto* instance = new Registry;  // never destroyed, as its devices
@@ -44,7 +44,8 @@ Registry& registry() {
 }
 
 std::atomic<DeviceState*>& slot(Device device) {
-  check(device.index >= 0 && device.index < max_devices, "device index {}: at most {}", device.index, max_devices - 1);
+  const bool known = device == unplaced || (device.index >= 0 && device.index < max_devices);
+  check(known, "device index {}: at most {}", device.index, max_devices - 1);
   return registry().states[static_cast<size_t>(device.type) * max_devices + static_cast<size_t>(device.index)];
 }
 

@@ -17,6 +17,7 @@ inline constexpr int max_devices = 64;  // indices of cpu and meta devices: 0 â€
 inline constexpr Device cpu(int index = 0) { return {DeviceType::cpu, index}; }
 inline constexpr Device meta(int index = 0) { return {DeviceType::meta, index}; }
 inline constexpr Device host{DeviceType::host, 0};
+inline constexpr Device unplaced = meta(max_devices);  // for models that an engine will place: nobody reads its books
 
 std::string to_string(Device device);          // "cpu:0", "host"
 Device parse_device(const std::string& text);  // the reverse; anything else is a usage error

@@ -9,6 +9,7 @@
 #include "core/ops.h"
 #include "core/trace.h"
 #include "dist/comm_reduce.h"
+#include "dist/initial_value.h"
 #include "dist/out_of_memory.h"
 #include "dist/shard_memory.h"
 
@@ -70,15 +71,10 @@ BucketEngine::~BucketEngine() {
 }
 
 void BucketEngine::start() try {
-  const auto broadcast = [&](const Variable& p) {
-    comm_.broadcast({"setup." + p.name(), Phase::setup}, p.tensor(), 0).wait();
-  };
-  for (const Placed& placed : space_.parameters()) broadcast(placed.parameter);
-  for (const Variable& p : frozen_) broadcast(p);
   own_parts();
   make_sums();
-  fill_masters();
-  place_parameters();
+  for (const Placed& placed : space_.parameters()) take_over(placed);
+  optimizer_->publish_masters();
   place_frozen();
   watch();
 } catch (const OutOfMemory& e) { throw explained(e, options_, comm_, space_.size()); }
@@ -126,23 +122,27 @@ void BucketEngine::make_sums() {
   }
 }
 
-// Masters are the unrounded f32 initial values.
-void BucketEngine::fill_masters() {
-  for (size_t i = 0; i < owned_.size(); ++i) {
-    for (const Slice& slice : space_.slices(owned_[i].begin, owned_[i].end)) {
-      const Placed& placed = space_.parameters()[static_cast<size_t>(slice.position)];
-      const int64_t begin = placed.offset + slice.begin - owned_[i].begin;
-      copy_(optimizer_->master(i).slice(0, begin, begin + slice.size()),
-            placed.parameter.tensor().flatten().slice(0, slice.begin, slice.end));
-    }
+// One at a time: what the model was made with is given back as the engine's memory takes its place. Masters are the
+// unrounded f32 values.
+void BucketEngine::take_over(const Placed& parameter) {
+  const Tensor value = initial_value(parameter.parameter, units_, comm_, Category::live);
+  const int64_t end = parameter.offset + parameter.size;
+  auto part =
+      std::partition_point(owned_.begin(), owned_.end(), [&](const Owned& o) { return o.end <= parameter.offset; });
+  for (; part != owned_.end() && part->begin < end; ++part) {
+    const int64_t first = std::max(part->begin, parameter.offset), last = std::min(part->end, end);
+    copy_(optimizer_->master(static_cast<size_t>(part - owned_.begin()))
+              .slice(0, first - part->begin, last - part->begin),
+          value.flatten().slice(0, first - parameter.offset, last - parameter.offset));
   }
-  optimizer_->publish_masters();
+  place(parameter, value);
 }
 
 // Every rank keeps them whole, dense, so that a checkpoint can be read into them.
 void BucketEngine::place_frozen() {
   CategoryScope scope(Category::parameters);
-  for (Variable& p : frozen_) p.set_tensor(contiguous(cast(p.tensor(), options_.precision)));
+  for (Variable& p : frozen_)
+    p.set_tensor(cast(initial_value(p, units_, comm_, Category::parameters), options_.precision));
 }
 
 void BucketEngine::watch() {

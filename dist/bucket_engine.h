@@ -40,8 +40,8 @@ class BucketEngine : public Engine {
   const Options& options() const final { return options_; }
   Comm& comm() final { return comm_; }
 
-  // Second half of construction, when the engine's own part exists: gives every rank rank 0's values, allocates, moves
-  // parameters into the engine's memory, watches gradients.
+  // Second half of construction, when the engine's own part exists: allocates, takes parameters over one by one with
+  // rank 0's values, watches gradients.
   void start();
 
  protected:
@@ -57,8 +57,8 @@ class BucketEngine : public Engine {
   // ---- what an engine decides
   // Its memory: parameters and gradients, as far as they stay; called once, when it is known what this rank updates.
   virtual void allocate(const std::vector<Owned>& parts) = 0;
-  // Moves every trainable parameter's initial value there and points the variables at it.
-  virtual void place_parameters() = 0;
+  // Points a trainable parameter's variable there; `value`, dense f32, is its initial value.
+  virtual void place(const Placed& parameter, const Tensor& value) = 0;
   virtual Tensor parameters_of(const Owned& part) = 0;  // where the part's parameters lie, one-dimensional
   // Where the mean of the part's gradient arrives, likewise, in mean_dtype(). Not asked for with elastic determinism:
   // f32 sums arrive in memory of their own.
@@ -115,7 +115,7 @@ class BucketEngine : public Engine {
 
   void own_parts();
   void make_sums();
-  void fill_masters();
+  void take_over(const Placed& parameter);
   void place_frozen();
   void watch();
   Tensor gradient_of(int position);

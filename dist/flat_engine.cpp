@@ -9,13 +9,11 @@ void FlatEngine::allocate(const std::vector<Owned>&) {
   parameters_ = empty({space_.size()}, options_.precision);
 }
 
-void FlatEngine::place_parameters() {
-  for (const Placed& placed : space_.parameters()) {
-    Variable p = placed.parameter;
-    const Tensor place = parameters_.slice(0, placed.offset, placed.offset + placed.size).reshape(p.shape());
-    copy_(place, p.tensor());
-    p.set_tensor(place);
-  }
+void FlatEngine::place(const Placed& parameter, const Tensor& value) {
+  Variable p = parameter.parameter;
+  const Tensor place = parameters_.slice(0, parameter.offset, parameter.offset + parameter.size).reshape(p.shape());
+  copy_(place, value);
+  p.set_tensor(place);
 }
 
 void FlatEngine::gather_parameters() {

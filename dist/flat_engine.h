@@ -9,7 +9,7 @@ class FlatEngine : public BucketEngine {
   using BucketEngine::BucketEngine;
 
   void allocate(const std::vector<Owned>& parts) override;
-  void place_parameters() override;
+  void place(const Placed& parameter, const Tensor& value) override;
   Tensor parameters_of(const Owned& part) override { return parameters_.slice(0, part.begin, part.end); }
 
   // Each message's owners send their updated parameters to everybody; a unit's forward waits for its own, so that the

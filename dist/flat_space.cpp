@@ -22,21 +22,37 @@ std::vector<int64_t> boundaries(const FlatSpace& space, int64_t begin, int64_t e
   return result;
 }
 
+bool is_persistent(int64_t elements, const Options& options, const std::vector<int>& unit_of) {
+  return !unit_of.empty() && elements < options.persistent_elements;
+}
+
 }  // namespace
 
 FlatSpace::FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world,
-                     const std::vector<int>& unit_of) {
-  for (size_t i = parameters.size(); i-- > 0;) {
+                     const std::vector<int>& unit_of)
+    : dtype_(options.precision) {
+  place(parameters, options, unit_of);
+  cut_buckets(options, unit_of);
+  if (options.partition == PartitionKind::contiguous) split_contiguously(world, unit_of);
+  else split_evenly(world);
+}
+
+void FlatSpace::place(const std::vector<Variable>& parameters, const Options& options,
+                      const std::vector<int>& unit_of) {
+  std::vector<size_t> order;
+  for (size_t i = parameters.size(); i-- > 0;) order.push_back(i);
+  const auto key = [&](size_t i) {
+    const int unit = unit_of.empty() ? 0 : unit_of[i];
+    return std::pair(-unit, is_persistent(parameters[i].numel(), options, unit_of));
+  };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+  for (size_t i : order) {
     const Variable& p = parameters[i];
-    if (parameters_.empty()) dtype_ = options.precision;
     check(p.dtype() == DType::f32, "engine: {} is {}; models are made in f32 and the engine casts", p.name(),
           name_of(p.dtype()));
     parameters_.push_back({p, size_, p.numel(), static_cast<int>(i)});
     size_ += p.numel();
   }
-  cut_buckets(options, unit_of);
-  if (options.partition == PartitionKind::contiguous) split_contiguously(world, unit_of);
-  else split_evenly(world);
 }
 
 void FlatSpace::cut_buckets(const Options& options, const std::vector<int>& unit_of) {
@@ -52,12 +68,14 @@ void FlatSpace::cut_buckets(const Options& options, const std::vector<int>& unit
     if (open.size() == 0) return;
     cut_messages(open, std::max(options.bucket_bytes / element, norm_chunk));
     buckets_.push_back(open);
-    open = {open.end, open.end, open.last, open.last, {}};
+    open = {open.end, open.end, open.last, open.last, {}, false};
   };
   const auto unit = [&](size_t i) { return unit_of[static_cast<size_t>(parameters_[i].registration)]; };
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const bool next_unit = !unit_of.empty() && i > 0 && unit(i) != unit(i - 1);
-    if (next_unit || open.size() + parameters_[i].size > limit()) close();
+    const bool persistent = is_persistent(parameters_[i].size, options, unit_of);
+    if (next_unit || persistent != open.persistent || open.size() + parameters_[i].size > limit()) close();
+    open.persistent = persistent;
     bucket_of_[i] = static_cast<int>(buckets_.size());
     open.end += parameters_[i].size;
     open.last = static_cast<int>(i) + 1;

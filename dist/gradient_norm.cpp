@@ -51,9 +51,11 @@ std::vector<double> GradientNorm::parameter_sums(std::span<const std::vector<dou
 }
 
 std::string GradientNorm::first_nonfinite(std::span<const double> parameter_sums) const {
-  for (size_t i = 0; i < parameter_sums.size(); ++i) {  // the space holds parameters in reverse registration order
-    if (!std::isfinite(parameter_sums[i])) return space_.parameters()[parameter_sums.size() - 1 - i].parameter.name();
-  }
+  const auto bad =
+      std::find_if(parameter_sums.begin(), parameter_sums.end(), [](double x) { return !std::isfinite(x); });
+  if (bad == parameter_sums.end()) return {};
+  for (const Placed& placed : space_.parameters())
+    if (placed.registration == bad - parameter_sums.begin()) return placed.parameter.name();
   return {};
 }
 

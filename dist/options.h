@@ -59,8 +59,12 @@ struct Options {
   PartitionKind partition = PartitionKind::bucket;
   int64_t first_bucket_bytes = int64_t{1} << 20;
   int64_t bucket_bytes = int64_t{25} << 20;
-  bool zero1_all_reduce = false;           // zero1: all-reduce instead of reduce-scatter, for study
-  int64_t prefetch_elements = 50'000'000;  // zero3: parameters gathered ahead of their unit, at most
+  bool zero1_all_reduce = false;  // zero1: all-reduce instead of reduce-scatter, for study
+  // zero3, in elements: gathered ahead of their unit, or kept from forward to backward, at most; gathered at all, at
+  // most (0: any); parameters smaller than this stay whole everywhere.
+  int64_t prefetch_elements = 50'000'000;
+  int64_t max_live_elements = 0;
+  int64_t persistent_elements = 0;
 };
 
 }  // namespace sg::dist

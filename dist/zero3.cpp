@@ -2,12 +2,15 @@
 // parameters are gathered before its forward, released after it, gathered again before its backward; its gradients are
 // reduced to their owners like ZeRO-2's. Per rank: (P + G + K)·s bytes, and live: the unit that runs and those gathered
 // ahead of it. Per step: two all-gathers and a reduce-scatter, 3fφ elements; with k micro-steps (2k + 1)fφ local first,
-// 3kfφ ranks first.
+// 3kfφ ranks first; the unit whose forward came last is kept for its backward where the budget ahead allows it, which
+// saves kfφ of it. Persistent parameters stay whole: Pφ bytes of theirs in place of P·s, gathered once after an update.
 #include <algorithm>
+#include <optional>
 
 #include "core/ops.h"
 #include "dist/engines.h"
 #include "dist/gradient_memory.h"
+#include "dist/live_units.h"
 
 namespace sg::dist {
 namespace {
@@ -18,51 +21,77 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
       : ShardedGradients(std::move(units), options, comm) {}
 
  private:
-  // A unit's own parameters: their shards here, and the slot that they are gathered into.
-  struct Live {
-    int64_t begin = 0, end = 0;  // in the flat space
-    std::vector<int> buckets;
-    std::shared_ptr<Storage> slot;
-    std::vector<Work> arriving;
-    bool ahead = false;  // gathered before it was asked for
-    int calls = 0;       // forward calls of this micro-step whose backward hasn't ended
+  // What belongs to a unit: a tied parameter to the first that uses it.
+  struct Own {
+    std::vector<int> gathered, persistent;  // buckets
+    int64_t begin = 0, end = 0;             // of the gathered ones, in the flat space
+    std::vector<Work> arriving;             // persistent parameters, after an update
+    int calls = 0;                          // forward calls of this micro-step whose backward hasn't ended
   };
 
   // ---- memory
   void allocate(const std::vector<Owned>& parts) override {
     allocate_means(parts);
-    ShardArray shards(owned_size(parts), options_.precision, Category::parameters);
-    for (const Owned& part : parts) shards_.push_back({part.begin, part.end, shards.next(part.end - part.begin)});
-  }
-  Tensor parameters_of(const Owned& part) override { return shard(part.begin, part.end); }
-  // This rank's part of a message; empty where it owns nothing.
-  Tensor shard(int64_t begin, int64_t end) const {
-    const auto found = std::find_if(shards_.begin(), shards_.end(),
-                                    [&](const OwnedRange& s) { return s.begin >= begin && s.end <= end; });
-    return found == shards_.end() ? empty({0}, options_.precision) : found->parameters;
+    find_own_buckets();
+    allocate_parameters(parts);
+    std::vector<int64_t> sizes;
+    std::vector<std::string> names;
+    for (size_t u = 0; u < own_.size(); ++u) {
+      sizes.push_back(own_[u].end - own_[u].begin);
+      names.push_back(units_[u].name);
+    }
+    live_.emplace(comm_.device(), options_.precision, sizes, names,
+                  LiveUnits::Budget{options_.prefetch_elements, options_.max_live_elements, options_.overlap},
+                  [this](size_t u) { return send(own_[u].gathered, u); });
+    for (size_t u = 0; u < units_.size(); ++u) hook(u);
   }
 
-  void place_parameters() override {
-    live_.resize(units_.size());
+  void find_own_buckets() {
+    own_.resize(units_.size());
     for (size_t b = 0; b < space_.buckets().size(); ++b) {
       const Bucket& bucket = space_.buckets()[b];
-      Live& unit = live_[owner_of(space_.parameters()[static_cast<size_t>(bucket.first)].parameter)];
-      if (unit.buckets.empty()) unit.begin = bucket.begin;
-      unit.end = bucket.end;
-      unit.buckets.push_back(static_cast<int>(b));
+      Own& own = own_[owner_of(space_.parameters()[static_cast<size_t>(bucket.first)].parameter)];
+      (bucket.persistent ? own.persistent : own.gathered).push_back(static_cast<int>(b));
+      if (bucket.persistent) continue;
+      if (own.gathered.size() == 1) own.begin = bucket.begin;
+      own.end = bucket.end;
     }
-    const uint64_t element = size_of(options_.precision);
-    for (size_t u = 0; u < live_.size(); ++u) {
-      const auto bytes = static_cast<uint64_t>(live_[u].end - live_[u].begin) * element;
-      live_[u].slot =
-          std::make_shared<Storage>(comm_.device(), bytes, Category::live, Storage::Start::empty, units_[u].name);
+  }
+
+  // Shards of what is gathered, the whole of what is persistent.
+  void allocate_parameters(const std::vector<Owned>& parts) {
+    int64_t persistent = 0, sharded = 0;
+    for (const Bucket& bucket : space_.buckets()) persistent += bucket.persistent ? bucket.size() : 0;
+    for (const Owned& part : parts) sharded += is_persistent(part.bucket) ? 0 : part.end - part.begin;
+    ShardArray whole(persistent, options_.precision, Category::parameters);
+    ShardArray shards(sharded, options_.precision, Category::parameters);
+    for (const Bucket& bucket : space_.buckets())
+      if (bucket.persistent) held_.push_back({bucket.begin, bucket.end, whole.next(bucket.size())});
+    for (const Owned& part : parts)
+      if (!is_persistent(part.bucket)) held_.push_back({part.begin, part.end, shards.next(part.end - part.begin)});
+    std::sort(held_.begin(), held_.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  }
+  bool is_persistent(int bucket) const { return space_.buckets()[static_cast<size_t>(bucket)].persistent; }
+
+  // A flat range of what this rank always holds; empty where it holds nothing of it.
+  Tensor held(int64_t begin, int64_t end) const {
+    const auto run =
+        std::partition_point(held_.begin(), held_.end(), [&](const OwnedRange& r) { return r.end <= begin; });
+    if (run == held_.end() || run->begin >= end) return empty({0}, options_.precision);
+    return run->parameters.slice(0, std::max(begin, run->begin) - run->begin, std::min(end, run->end) - run->begin);
+  }
+  Tensor parameters_of(const Owned& part) override { return held(part.begin, part.end); }
+
+  void place(const Placed& placed, const Tensor& value) override {
+    Variable p = placed.parameter;
+    const size_t owner = owner_of(p);
+    if (is_persistent(space_.bucket_of(space_.position_of(p)))) {
+      p.set_tensor(held(placed.offset, placed.offset + placed.size).reshape(p.shape()));
+      copy_(p.tensor(), value);
+    } else {
+      p.set_tensor({live_->slot(owner), placed.offset - own_[owner].begin, p.shape(), dense_strides(p.shape()),
+                    options_.precision});
     }
-    for (const Placed& placed : space_.parameters()) {
-      Variable p = placed.parameter;
-      const Live& unit = live_[owner_of(p)];
-      p.set_tensor({unit.slot, placed.offset - unit.begin, p.shape(), dense_strides(p.shape()), options_.precision});
-    }
-    for (size_t u = 0; u < units_.size(); ++u) hook(u);
   }
 
   size_t owner_of(const Variable& p) const {
@@ -80,25 +109,24 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
       const size_t owner = owner_of(p);
       if (p.requires_grad() && std::find(needed.begin(), needed.end(), owner) == needed.end()) needed.push_back(owner);
     }
-    const auto gather_all = [this, needed] {
-      for (size_t owner : needed) gather(owner);
+    live_->check_fits(needed, units_[u].name);
+    const auto gather = [this, needed] {
+      live_->need(needed);
+      for (size_t owner : needed) wait_for_persistent(own_[owner]);
     };
-    const auto release_all = [this, needed] {
-      for (size_t owner : needed) live_[owner].slot->release();
+    const auto before_forward = [this, u, gather] {
+      if (live_->in_micro_step()) ++own_[u].calls;
+      gather();
     };
-    const std::vector<int> own = only_used_by(u);
-    const auto called = [this, u, gather_all] {
-      if (training_) ++live_[u].calls;
-      gather_all();
-    };
+    const auto after_forward = [this, needed] { live_->leave_forward(needed); };
     // Ranks must make their calls in one order, even where only some use a parameter: those that don't count it as zero
     // here, not at the end.
-    const auto done = [this, u, own, release_all] {
-      release_all();
-      if (--live_[u].calls > 0) return;
-      for (int position : own) count_as_zero(position);
+    const auto after_backward = [this, u, needed, only_here = only_used_by(u)] {
+      live_->leave(needed);
+      if (--own_[u].calls > 0) return;
+      for (int position : only_here) count_as_zero(position);
     };
-    *units_[u].hooks = {called, release_all, gather_all, done};
+    *units_[u].hooks = {before_forward, after_forward, gather, after_backward};
   }
 
   // Positions of the unit's own parameters that no other unit uses.
@@ -114,60 +142,44 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
     return positions;
   }
 
-  void gather(size_t u) {
-    Live& unit = live_[u];
-    if (!std::exchange(unit.ahead, false)) start_gather(u);
-    for (Work& work : unit.arriving) work.wait();
-    unit.arriving.clear();
-    if (training_) prefetch(u);
-  }
-
-  void start_gather(size_t u) {
-    Live& unit = live_[u];
-    const bool here = unit.slot->resident();  // a tied parameter may be in use already
-    unit.slot->acquire();
-    if (here) return;
-    for (int b : unit.buckets) {
+  // Owners send their shards of these buckets of a unit to everybody.
+  std::vector<Work> send(const std::vector<int>& buckets, size_t u) {
+    std::vector<Work> works;
+    for (int b : buckets) {
       const auto& messages = space_.buckets()[static_cast<size_t>(b)].messages;
       for (size_t m = 0; m < messages.size(); ++m) {
         const Message& message = messages[m];
-        const Tensor whole(unit.slot, message.begin - unit.begin, {message.size()}, {1}, options_.precision);
+        const bool persistent = is_persistent(b);
+        const Tensor whole = persistent ? held(message.begin, message.end)
+                                        : Tensor(live_->slot(u), message.begin - own_[u].begin, {message.size()}, {1},
+                                                 options_.precision);
+        const Tensor shard = persistent ? message.shards.of(whole, comm_.rank()) : held(message.begin, message.end);
         const Call call{fmt::format("zero3.parameters.{}.{} of {}", b, m, units_[u].name),
-                        training_ ? Phase::step : Phase::eval};
-        unit.arriving.push_back(comm_.all_gather(call, shard(message.begin, message.end), message.shards, whole));
+                        persistent || live_->in_micro_step() ? Phase::step : Phase::eval};
+        works.push_back(comm_.all_gather(call, shard, message.shards, whole));
       }
     }
+    return works;
   }
 
-  // The first micro-step records the order in which units are needed; later ones gather ahead of it within the budget.
-  // A step that leaves the recorded order records anew.
-  void prefetch(size_t u) {
-    const bool expected = at_ < order_.size() && order_[at_] == u;
-    if (!expected) order_.resize(std::min(at_, order_.size()));
-    if (!expected) order_.push_back(u);
-    ++at_;
-    if (!options_.overlap) return;
-    int64_t budget = options_.prefetch_elements;
-    for (size_t next = at_; next < order_.size(); ++next) {
-      Live& unit = live_[order_[next]];
-      budget -= unit.end - unit.begin;
-      if (budget < 0) return;
-      if (unit.slot->resident()) continue;
-      start_gather(order_[next]);
-      unit.ahead = true;
+  void publish() override {
+    for (size_t u = 0; u < own_.size(); ++u) {
+      own_[u].arriving = send(own_[u].persistent, u);
+      if (!options_.overlap) wait_for_persistent(own_[u]);
     }
   }
-
-  void begin_micro_step() override {
-    training_ = true;
-    at_ = 0;
+  static void wait_for_persistent(Own& own) {
+    for (Work& work : own.arriving) work.wait();
+    own.arriving.clear();
   }
+  void synchronize() override {
+    for (Own& own : own_) wait_for_persistent(own);
+  }
+
+  void begin_micro_step() override { live_->begin_micro_step(); }
   void end_micro_step() override {
-    training_ = false;
-    for (Live& unit : live_) {  // gathered ahead, but the step took another way
-      if (std::exchange(unit.ahead, false)) unit.slot->release();
-      unit.calls = 0;
-    }
+    live_->end_micro_step();
+    for (Own& own : own_) own.calls = 0;
   }
 
   // ---- gradients
@@ -175,11 +187,9 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
     return comm_.reduce_scatter(call, gradient, message.shards, mean, mean_reduction());
   }
 
-  std::vector<OwnedRange> shards_;  // (s) of parameters, by message
-  std::vector<Live> live_;          // by unit
-  std::vector<size_t> order_;       // units as a micro-step needs them
-  size_t at_ = 0;
-  bool training_ = false;
+  std::vector<OwnedRange> held_;   // parameters that this rank always holds, by place: shards, by message, and whole
+  std::vector<Own> own_;           // by unit
+  std::optional<LiveUnits> live_;  // gathered parameters, by unit
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
 // `compare`: the same training under several engines, side by side.
 #include "models/compare.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "core/atomic_file.h"
 #include "models/family.h"
@@ -26,8 +28,13 @@ EngineRun run_engine(const Family& family, const TrainOptions& options, const Da
   const Json receipt = trainer.receipt();
   Json planned;
   if (comm.rank() == 0) {
-    const EnginePlan plan = plan_engine(family, trainer.dry_run(), options.engine.engine, {});
-    planned = {{"total", plan.memory.total_peak()}, {"setup", plan.memory.setup_peak()}};
+    // Each figure is the largest of all ranks, the measured one too: rank 0 draws initial values and holds more then.
+    uint64_t total = 0, setup = 0;
+    for (const int rank : std::set{0, comm.size() - 1}) {
+      const Ledger memory = plan_rank(family, trainer.dry_run(), options.engine.engine, rank).memory;
+      total = std::max(total, memory.total_peak()), setup = std::max(setup, memory.setup_peak());
+    }
+    planned = {{"total", total}, {"setup", setup}};
   }
   return {dist::name_of(options.engine.engine), receipt, planned};
 }

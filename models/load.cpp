@@ -1,5 +1,6 @@
 #include "models/load.h"
 
+#include "core/device.h"
 #include "dist/checkpoint.h"
 
 namespace sg::models {
@@ -15,6 +16,11 @@ Loaded load_model(const Family& family, const std::string& folder) {
     checkpoint.read(p.name(), "master", 0, p.numel(), p.tensor().flatten());
   loaded.model->eval();
   return loaded;
+}
+
+std::unique_ptr<LanguageModel> build_on_meta(const Family& family, const SizeOptions& size, uint64_t seed) {
+  const DeviceGuard guard(unplaced);
+  return family.build(size, seed);
 }
 
 }  // namespace sg::models

@@ -132,8 +132,11 @@ void add_layout(CLI::App& app, dist::Options& o) {
   add_switch(app, "--overlap", o.overlap, "communicate while computing");
   add_parsed(app, "--zero1-reduce", o.zero1_all_reduce, parse_zero1_reduce,
              "how zero1's gradients cross: reduce_scatter or, for study, all_reduce", "reduce_scatter");
-  add_count(app, "--prefetch-elements", o.prefetch_elements, "zero3: parameters gathered ahead of their unit, at most",
-            0);
+  add_count(app, "--prefetch-elements", o.prefetch_elements,
+            "zero3: parameters gathered ahead of their unit, or kept from forward to backward, at most", 0);
+  add_count(app, "--max-live-elements", o.max_live_elements, "zero3: parameters gathered at once, at most; 0: any", 0);
+  add_count(app, "--persistent-elements", o.persistent_elements,
+            "zero3: parameters smaller than this stay whole on every rank", 0);
 }
 
 // What every engine takes.

@@ -6,6 +6,7 @@
 #include "core/ops.h"
 #include "dist/comm_sim.h"
 #include "dist/engine.h"
+#include "models/load.h"
 #include "nn/micro_step.h"
 
 namespace sg::models {
@@ -102,7 +103,7 @@ EnginePlan plan_rank(const Family& family, const PlanOptions& given, dist::Engin
   configure(device, {.threads = threads});
   pool(device).reset_peaks();
   auto comm = dist::connect_sim(rank, options.world, device, options.imitated);
-  const std::unique_ptr<LanguageModel> model = family.build(options.size, 1);
+  const std::unique_ptr<LanguageModel> model = build_on_meta(family, options.size, 1);
   auto dry = dist::initialize(model->units(), options.engine, *comm);
   EnginePlan plan;
   plan.engine = engine;

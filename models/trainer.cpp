@@ -5,6 +5,7 @@
 #include "core/device.h"
 #include "core/trace.h"
 #include "dist/config.h"
+#include "models/load.h"
 #include "models/peak.h"
 #include "models/signals.h"
 #include "models/validation.h"
@@ -52,7 +53,7 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   comm_.agree({"train.start", dist::Phase::setup}, agreement());
   if (options_.resume) adopt(checkpoint.emplace(options_.out, "", dist::ranks_of(comm_)));
   if (options_.engine.engine == dist::EngineKind::automatic) choose();
-  model_ = family_.build(options_.size, options_.seed);
+  model_ = build_on_meta(family_, options_.size, options_.seed);
   identity_.parameters = model_->parameter_count();
   engine_ = dist::initialize(model_->units(), options_.engine, comm_);
   identity_.numerics["accumulation"] = dist::name_of(engine_->options().accumulation);

@@ -88,6 +88,8 @@ std::map<std::string, std::string> Trainer::agreement() const {
   fields["partition"] = dist::name_of(engine.partition);
   fields["bucket_bytes"] = std::to_string(engine.bucket_bytes);
   fields["prefetch"] = std::to_string(engine.prefetch_elements);
+  fields["max_live"] = std::to_string(engine.max_live_elements);
+  fields["persistent"] = std::to_string(engine.persistent_elements);
   fields["zero1_reduce"] = engine.zero1_all_reduce ? "all_reduce" : "reduce_scatter";
   fields["on_nonfinite"] = dist::name_of(engine.on_nonfinite);
   fields["steps"] = std::to_string(options_.steps);

@@ -33,13 +33,13 @@ Variable Module::add_parameter(const std::string& name, const Shape& shape, Init
   CategoryScope scope(Category::parameters);
   Variable parameter(empty(shape), true, join(name));
   parameter.tensor().storage()->set_name(join(name));
-  parameters_.push_back({name, parameter, std::move(initialiser)});
+  parameters_.push_back({name, parameter, std::move(initialiser), {}});
   return parameter;
 }
 
 void Module::tie_parameter(const std::string& name, const Variable& parameter) {
   check_name(name);
-  parameters_.push_back({name, parameter, {}});
+  parameters_.push_back({name, parameter, {}, {}});
 }
 
 Tensor Module::add_buffer(const std::string& name, Tensor buffer) {
@@ -89,10 +89,27 @@ int64_t Module::parameter_count() const {
 }
 
 void Module::initialise(uint64_t seed) {
+  for (Parameter& p : parameters_) {
+    if (!p.initialiser) continue;
+    p.key = RandomKey{.seed = seed, .op = hash_path(p.variable.name())};
+    p.initialiser(p.variable.tensor(), *p.key);
+  }
+  for (const Child& c : children_) c.module->initialise(seed);
+}
+
+std::function<void(const Variable&, const Tensor&)> Module::initial_values() const {
+  std::map<const void*, Parameter> by_id;
   visit([&](const Module& m) {
     for (const Parameter& p : m.parameters_)
-      if (p.initialiser) p.initialiser(p.variable.tensor(), {.seed = seed, .op = hash_path(p.variable.name())});
+      if (p.initialiser) by_id.emplace(p.variable.id(), p);
   });
+  return [by_id = std::make_shared<const std::map<const void*, Parameter>>(std::move(by_id))](const Variable& parameter,
+                                                                                              const Tensor& out) {
+    const auto found = by_id->find(parameter.id());
+    check(found != by_id->end() && found->second.key, "module: {} has no initial value; call initialise() on its model",
+          parameter.name());
+    found->second.initialiser(out, *found->second.key);
+  };
 }
 
 StateDict Module::state() const {
@@ -115,6 +132,8 @@ void Module::load_state(const StateDict& values) {
   }
   for (const auto& [name, tensor] : values)
     check(ErrorKind::bad_input, own.contains(name), "load_state: {} {} isn't part of this model", name, tensor.shape());
+  for (const auto& [name, tensor] : own)
+    check(tensor.device().type != DeviceType::meta, "load_state: {} lies on meta, which keeps no values", name);
   for (const auto& [name, tensor] : own) copy_(tensor, values.at(name));
 }
 
@@ -130,7 +149,9 @@ std::vector<Unit> Module::units() const {
   collect_units(units);
   if (units.empty()) units.push_back({path_.empty() ? "model" : path_, parameters(), hooks_});
   std::set<const void*> seen;
-  for (const Unit& unit : units) {
+  const auto initial = initial_values();
+  for (Unit& unit : units) {
+    unit.initial = initial;
     for (const Variable& p : unit.parameters) seen.insert(p.id());
   }
   for (const Variable& p : parameters())

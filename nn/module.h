@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,12 +37,14 @@ class Module {
   std::vector<Variable> parameters() const;          // in registration order, a tied one once, under its first name
   int64_t parameter_count() const;                   // elements, a tied one once
 
-  // Sets every parameter from (seed, its path): the same values whatever else the model holds, on any rank.
+  // Sets every parameter from (seed, its path): the same values whatever else the model holds, on any rank. Parameters
+  // on meta get theirs from an engine (Unit::initial).
   void initialise(uint64_t seed);
 
   // Parameters (a tied one once, under its first name) and buffers; the tensors are shared, not copied.
   StateDict state() const;
   // Copies values in. Error bad_input names what is missing, left over or of another shape; nothing is changed then.
+  // Usage error on meta, which keeps no values.
   void load_state(const StateDict& state);
 
   // What an engine gathers, runs and releases as one: the modules registered by add_unit, or the whole module where
@@ -69,7 +72,8 @@ class Module {
   struct Parameter {
     std::string name;
     Variable variable;
-    Initialiser initialiser;  // empty where tied
+    Initialiser initialiser;       // empty where tied
+    std::optional<RandomKey> key;  // what initialise() drew with
   };
   struct Child {
     std::string name;
@@ -82,6 +86,7 @@ class Module {
   void check_name(const std::string& name) const;
   void visit(const std::function<void(const Module&)>& visitor) const;  // itself, then children in order
   void collect_units(std::vector<Unit>& units) const;
+  std::function<void(const Variable&, const Tensor&)> initial_values() const;
 
   std::string path_;
   bool training_ = true;

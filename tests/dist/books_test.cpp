@@ -68,35 +68,58 @@ Training training_of(const Case& c) {
 
 Sizes tiny_sizes(const Training& r) { return sizes_of(TinyModel(r.tied, r.with_unused).units(), r.options, r.ranks); }
 
-TEST(Books, TrafficEqualsTheTable) {
-  for (const Case& c : cases()) {
-    const Training r = training_of(c);
-    const Sizes sizes = tiny_sizes(r);
-    const Outcome outcome = train(r);
-    for (int rank = 0; rank < c.ranks; ++rank) {
-      Traffic all;
-      for (const auto& by_phase : outcome.traffic[static_cast<size_t>(rank)])
-        all += by_phase[static_cast<size_t>(Phase::step)];
-      const ExpectedTraffic e = expected_traffic(r.options, sizes, c.ranks, rank);
-      EXPECT_EQ(all.sent, e.sent * 2) << describe(c) << " rank " << rank;
-      EXPECT_EQ(all.received, e.received * 2) << describe(c) << " rank " << rank;
-      EXPECT_EQ(all.padding, 0u) << describe(c);
-    }
+void expect_traffic(const Training& r, const std::string& what) {
+  const Sizes sizes = tiny_sizes(r);
+  const Outcome outcome = train(r);
+  for (int rank = 0; rank < r.ranks; ++rank) {
+    Traffic all;
+    for (const auto& by_phase : outcome.traffic[static_cast<size_t>(rank)])
+      all += by_phase[static_cast<size_t>(Phase::step)];
+    const ExpectedTraffic e = expected_traffic(r.options, sizes, r.ranks, rank);
+    EXPECT_EQ(all.sent, e.sent * 2) << what << " rank " << rank;
+    EXPECT_EQ(all.received, e.received * 2) << what << " rank " << rank;
+    EXPECT_EQ(all.padding, 0u) << what;
   }
 }
 
+void expect_states(const Training& r, const std::string& what) {
+  const Sizes sizes = tiny_sizes(r);
+  const Outcome outcome = train(r);
+  for (int rank = 0; rank < r.ranks; ++rank) {
+    const ExpectedStates e = expected_states(r.options, sizes, rank);
+    const Ledger& memory = outcome.memory[static_cast<size_t>(rank)];
+    EXPECT_EQ(memory.peak(Category::parameters), e.parameters) << what << " rank " << rank;
+    EXPECT_EQ(memory.peak(Category::gradients), e.gradients) << what << " rank " << rank;
+    EXPECT_EQ(memory.peak(Category::optimizer), e.optimizer) << what << " rank " << rank;
+    EXPECT_EQ(memory.peak(Category::accumulation), e.accumulation) << what << " rank " << rank;
+  }
+}
+
+TEST(Books, TrafficEqualsTheTable) {
+  for (const Case& c : cases()) expect_traffic(training_of(c), describe(c));
+}
+
 TEST(Books, ModelStatesEqualTheTable) {
-  for (const Case& c : cases()) {
-    const Training r = training_of(c);
-    const Sizes sizes = tiny_sizes(r);
-    const Outcome outcome = train(r);
-    for (int rank = 0; rank < c.ranks; ++rank) {
-      const ExpectedStates e = expected_states(r.options, sizes, rank);
-      const Ledger& memory = outcome.memory[static_cast<size_t>(rank)];
-      EXPECT_EQ(memory.peak(Category::parameters), e.parameters) << describe(c) << " rank " << rank;
-      EXPECT_EQ(memory.peak(Category::gradients), e.gradients) << describe(c) << " rank " << rank;
-      EXPECT_EQ(memory.peak(Category::optimizer), e.optimizer) << describe(c) << " rank " << rank;
-      EXPECT_EQ(memory.peak(Category::accumulation), e.accumulation) << describe(c) << " rank " << rank;
+  for (const Case& c : cases()) expect_states(training_of(c), describe(c));
+}
+
+// Parameters below the threshold stay whole: none, some of a unit, a whole unit, all. And with a budget ahead in which
+// the last unit doesn't fit, it is gathered twice.
+TEST(Books, Zero3sThresholdAndBudgetAreInTheTable) {
+  for (const int64_t persistent : {24, 100, 1501, 100'000}) {
+    for (const int64_t ahead : {int64_t{0}, int64_t{table_size} - 1, int64_t{table_size}}) {
+      for (const PartitionKind partition : {PartitionKind::bucket, PartitionKind::contiguous}) {
+        Training r = training_of({EngineKind::zero3, 3, 2, Accumulation::ranks_first, DType::bf16});
+        r.options.persistent_elements = persistent;
+        r.options.prefetch_elements = ahead;
+        r.options.partition = partition;
+        const std::string what = fmt::format("below {}, ahead {}, {}", persistent, ahead, name_of(partition));
+        expect_traffic(r, what);
+        expect_states(r, what);
+        const uint64_t largest = std::max(table_size, uint64_t{24 + 2 * 48 * 24 + 48 + 1500});
+        const Ledger memory = train(r).memory[0];
+        EXPECT_LE(memory.peak(Category::live), 2 * (largest + static_cast<uint64_t>(ahead))) << what;
+      }
     }
   }
 }

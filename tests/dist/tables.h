@@ -15,48 +15,59 @@ struct Sizes {
   uint64_t phi = 0;
   std::vector<uint64_t> owned;    // s_r of the sharded engines
   std::vector<uint64_t> reduced;  // s_r inside ddp's all-reduces, summed over messages
-  // zero3: of the units that another unit's call gathers too, since it uses a tied parameter of theirs.
-  uint64_t tied_phi = 0;
-  std::vector<uint64_t> tied_owned;
+  // zero3: of parts of the space, elements and what each rank owns of them.
+  struct Part {
+    uint64_t phi = 0;
+    std::vector<uint64_t> owned;
+  };
+  Part persistent;  // parameters that stay whole; not in the next two
+  Part tied;        // units that another unit's call gathers too, since it uses a tied parameter of theirs
+  Part kept;        // what the last unit needs, where it stays from its forward to its backward
 };
 
-// `units`: f32 parameters, all trainable. `options`: accumulation isn't automatic.
+// `units`: f32 parameters, all trainable, run in their order. `options`: accumulation isn't automatic.
 inline Sizes sizes_of(const std::vector<Unit>& units, const Options& options, int ranks) {
   std::vector<Variable> parameters;
-  std::vector<int> unit_of, tied_units;
+  std::vector<int> unit_of, tied_units, last_needs;
   for (size_t u = 0; u < units.size(); ++u) {
     for (const Variable& p : units[u].parameters) {
       const auto known = std::find(parameters.begin(), parameters.end(), p);
-      if (known == parameters.end()) {
-        parameters.push_back(p);
-        unit_of.push_back(static_cast<int>(u));
-      } else {
-        tied_units.push_back(unit_of[static_cast<size_t>(known - parameters.begin())]);
-      }
+      const bool tied = known != parameters.end();
+      const int owner = tied ? unit_of[static_cast<size_t>(known - parameters.begin())] : static_cast<int>(u);
+      if (tied) tied_units.push_back(owner);
+      else parameters.push_back(p), unit_of.push_back(owner);
+      if (u + 1 == units.size() && std::count(last_needs.begin(), last_needs.end(), owner) == 0)
+        last_needs.push_back(owner);
     }
   }
   const FlatSpace space(parameters, options, ranks, options.engine == EngineKind::zero3 ? unit_of : std::vector<int>{});
   Sizes sizes;
   sizes.phi = static_cast<uint64_t>(space.size());
-  const auto tied = [&](const Bucket& bucket) {
-    const int unit = unit_of[static_cast<size_t>(space.parameters()[static_cast<size_t>(bucket.first)].registration)];
-    return static_cast<uint64_t>(std::count(tied_units.begin(), tied_units.end(), unit));
+  const std::vector<uint64_t> none(static_cast<size_t>(ranks));
+  sizes.owned = sizes.reduced = sizes.persistent.owned = sizes.tied.owned = sizes.kept.owned = none;
+  const auto add = [&](Sizes::Part& part, const Bucket& bucket, std::ptrdiff_t times) {
+    const auto n = static_cast<uint64_t>(times);
+    part.phi += n * static_cast<uint64_t>(bucket.size());
+    for (const Message& message : bucket.messages)
+      for (int r = 0; r < ranks; ++r)
+        part.owned[static_cast<size_t>(r)] += n * static_cast<uint64_t>(message.shards.count(r));
   };
-  for (const Bucket& bucket : space.buckets()) sizes.tied_phi += tied(bucket) * static_cast<uint64_t>(bucket.size());
-  for (int rank = 0; rank < ranks; ++rank) {
-    uint64_t owned = 0, reduced = 0, tied_owned = 0;
-    for (const Bucket& bucket : space.buckets()) {
-      for (const Message& message : bucket.messages) {
-        const auto mine = static_cast<uint64_t>(message.shards.count(rank));
-        owned += mine;
-        reduced += static_cast<uint64_t>(Shards::even(message.size(), ranks).count(rank));
-        tied_owned += tied(bucket) * mine;
+  for (const Bucket& bucket : space.buckets()) {
+    for (const Message& message : bucket.messages) {
+      for (int r = 0; r < ranks; ++r) {
+        sizes.owned[static_cast<size_t>(r)] += static_cast<uint64_t>(message.shards.count(r));
+        sizes.reduced[static_cast<size_t>(r)] += static_cast<uint64_t>(Shards::even(message.size(), ranks).count(r));
       }
     }
-    sizes.owned.push_back(owned);
-    sizes.reduced.push_back(reduced);
-    sizes.tied_owned.push_back(tied_owned);
+    const int unit = unit_of[static_cast<size_t>(space.parameters()[static_cast<size_t>(bucket.first)].registration)];
+    if (bucket.persistent) {
+      add(sizes.persistent, bucket, 1);
+    } else {
+      add(sizes.tied, bucket, std::count(tied_units.begin(), tied_units.end(), unit));
+      add(sizes.kept, bucket, std::count(last_needs.begin(), last_needs.end(), unit));
+    }
   }
+  if (sizes.kept.phi > static_cast<uint64_t>(options.prefetch_elements)) sizes.kept = {0, none};
   return sizes;
 }
 
@@ -83,6 +94,9 @@ inline ExpectedTraffic expected_traffic(const Options& options, const Sizes& siz
                             (options.accumulation == Accumulation::ranks_first ? k : 1);
   ExpectedTraffic e;
   if (n == 1) return e;
+  const auto add_gathers = [&](const Sizes::Part& part, uint64_t times) {  // modulo 2^64: a negative number takes away
+    e.add_all_gather(times * element, n, part.phi, part.owned[static_cast<size_t>(rank)]);
+  };
   switch (options.engine) {
     case EngineKind::none:
     case EngineKind::automatic: break;
@@ -105,8 +119,9 @@ inline ExpectedTraffic expected_traffic(const Options& options, const Sizes& siz
     case EngineKind::zero3:
       e.add_reduce_scatter(crossing, n, phi, s);
       e.add_all_gather(2 * k * element, n, phi, s);
-      // Second uses of tied units.
-      e.add_all_gather(2 * k * element, n, sizes.tied_phi, sizes.tied_owned[static_cast<size_t>(rank)]);
+      add_gathers(sizes.tied, 2 * k);  // second uses
+      add_gathers(sizes.kept, 0 - k);
+      add_gathers(sizes.persistent, 1 - 2 * k);  // only after the update
       break;
   }
   return e;
@@ -130,7 +145,8 @@ inline ExpectedStates expected_states(const Options& options, const Sizes& sizes
   if (options.communication.value_or(options.precision) != options.precision)
     e.gradients += c * (options.engine == EngineKind::dp ? dp_owned : options.engine == EngineKind::ddp ? phi : s);
   if (options.engine >= EngineKind::zero2) e.gradients = c * s;
-  if (options.engine >= EngineKind::zero3) e.parameters = p * s;
+  if (options.engine >= EngineKind::zero3)
+    e.parameters = p * (s + sizes.persistent.phi - sizes.persistent.owned[static_cast<size_t>(rank)]);
   if (options.elastic_determinism) {
     e.accumulation *= std::bit_width(static_cast<unsigned>(options.micro_steps));
     if (options.engine >= EngineKind::zero2) e.gradients = 0;

@@ -116,6 +116,9 @@ TEST(Module, LoadStateNamesWhatDoesntFit) {
   state["block.first.bias"] = empty({6});
   state["other"] = empty({1});
   EXPECT_EQ(message_of([&] { model.load_state(state); }), "load_state: other (1) isn't part of this model");
+  state.erase("other");
+  EXPECT_EQ(message_of([&] { model.load_state(state); }),
+            "load_state: block.first.bias lies on meta, which keeps no values");
 }
 
 TEST(Module, TrainAndEvalReachEveryChild) {
