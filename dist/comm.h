@@ -145,9 +145,13 @@ class Comm {
 
  private:
   Work issue(const Call& call, CommJob job);
+  CommJob reduction(const Call& call, Operation operation, const Tensor& in, const Tensor& out, const Shards& shards,
+                    const Reduction& options);
+  Tensor ring_buffers(const Shards& shards, DType dtype);
 
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<CommShared> shared_;
+  Tensor ring_;                                        // what rings work in, one call after another
   int64_t sequence_ = 0;                               // of the group's collectives
   std::vector<std::pair<int64_t, int64_t>> messages_;  // sent to and received from each rank
 };

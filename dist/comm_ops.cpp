@@ -80,49 +80,67 @@ void set_exchange(CommJob& job, int rank, Pieces send, Pieces receive, std::vect
   };
 }
 
-CommJob reduction(const Checker& must, const Tensor& in, const Tensor& out, const Shards& shards,
-                  const Reduction& options, bool all) {
-  const KernelTable& kernels = kernel_table(must.comm.device());
+}  // namespace
+
+CommJob Comm::reduction(const Call& call, Operation operation, const Tensor& in, const Tensor& out,
+                        const Shards& shards, const Reduction& options) {
+  const Checker must{call, operation, *this};
+  const bool all = operation == Operation::all_reduce;
+  const KernelTable& kernels = kernel_table(device());
   must(in.dtype() == out.dtype() || out.dtype() == DType::f32, "the result of {} is {} or f32, not {}",
        name_of(in.dtype()), name_of(in.dtype()), name_of(out.dtype()));
-  must(kernels.tree_sum[in.dtype()] != nullptr, "no sum of {} on {}", name_of(in.dtype()), must.comm.device());
+  must(kernels.tree_sum[in.dtype()] != nullptr, "no sum of {} on {}", name_of(in.dtype()), device());
   must(options.algorithm != Algorithm::native || in.dtype() == out.dtype(), "native sums of {} aren't given in {}",
        name_of(in.dtype()), name_of(out.dtype()));
-  CommJob job = job_of(must.operation, in.numel(), in.dtype());
+  CommJob job = job_of(operation, in.numel(), in.dtype());
   job.record.out_dtype = out.dtype();
   job.record.layout = hash_of(shards);
   job.record.algorithm = options.algorithm;
   job.record.scale = options.scale;
   const ReduceJob reduce{&kernels,    in.view().data, out.view().data, in.dtype(),
                          out.dtype(), shards,         options.scale,   all};
-  const int n = must.comm.size();
-  job.traffic = traffic_of(reduce, options.algorithm, must.comm.rank());
+  const int n = size();
+  job.traffic = traffic_of(reduce, options.algorithm, rank());
   job.messages = (options.algorithm == Algorithm::ring ? n - 1 : 1) * (all ? 2 : 1);
   if (n == 1 && options.scale == 1 && reduce.in == reduce.out && reduce.dtype == reduce.out_dtype) {
     job.run = [](Transport&, Watch&) { return std::optional<NonFinite>(); };  // the sum is there already
     return job;
   }
-  job.run = [reduce, algorithm = options.algorithm, in, out](Transport& transport, Watch& watch) {
+  const Tensor ring = options.algorithm == Algorithm::ring ? ring_buffers(shards, in.dtype()) : Tensor();
+  job.run = [reduce, algorithm = options.algorithm, in, out, ring](Transport& transport, Watch& watch) {
     if (algorithm == Algorithm::ordered) return transport.reduce_ordered(reduce, watch);
     std::optional<NonFinite> found;
-    const auto at = transport.moves_data() ? first_nonfinite(reduce.dtype, reduce.in, reduce.shards.total())
-                                           : std::optional<int64_t>();
-    if (at) found = NonFinite{transport.rank(), *at};
-    if (algorithm == Algorithm::ring) reduce_ring(transport, reduce, watch);
+    if (!transport.moves_data()) return found;
+    if (const auto at = first_nonfinite(reduce.dtype, reduce.in, reduce.shards.total())) {
+      found = NonFinite{transport.rank(), *at};
+    }
+    if (algorithm == Algorithm::ring) reduce_ring(transport, reduce, ring, watch);
     else transport.reduce_native(reduce, watch);
     return found;
   };
   return job;
 }
 
-}  // namespace
+// Taken where calls are made, so that books have them in the program's order; a larger one waits for the calls that
+// still work in the smaller.
+Tensor Comm::ring_buffers(const Shards& shards, DType dtype) {
+  if (size() == 1) return {};
+  const int64_t bytes = 2 * largest_of(shards) * static_cast<int64_t>(size_of(dtype));
+  if (!ring_.defined() || ring_.numel() < bytes) {
+    shared_->stream.synchronize();
+    ring_ = {};
+    const CategoryScope category(Category::communication);
+    ring_ = empty({bytes}, DType::u8);
+  }
+  return ring_;
+}
 
 Work Comm::all_reduce(const Call& call, const Tensor& in, const Tensor& out, const Reduction& reduction) {
   const Checker must{call, Operation::all_reduce, *this};
   must.tensor("the input", in, in.defined() ? in.numel() : 0);
   must.tensor("the result", out, in.numel());
   must.overlap(in, out, 0);
-  return issue(call, dist::reduction(must, in, out, Shards::even(in.numel(), size()), reduction, true));
+  return issue(call, this->reduction(call, must.operation, in, out, Shards::even(in.numel(), size()), reduction));
 }
 
 Work Comm::all_reduce(const Call& call, const Tensor& inout, const Reduction& reduction) {
@@ -136,7 +154,7 @@ Work Comm::reduce_scatter(const Call& call, const Tensor& in, const Shards& shar
   must.tensor("the input", in, shards.total());
   must.tensor("the result", out, shards.count(rank()));
   must.overlap(in, out, shards.offset(rank()));
-  return issue(call, dist::reduction(must, in, out, shards, reduction, false));
+  return issue(call, this->reduction(call, must.operation, in, out, shards, reduction));
 }
 
 Work Comm::all_gather(const Call& call, const Tensor& shard, const Shards& shards, const Tensor& out) {

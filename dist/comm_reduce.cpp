@@ -97,20 +97,22 @@ std::vector<RingStep> ring_steps(int rank, int ranks, bool all) {
   return steps;
 }
 
-void reduce_ring(Transport& transport, const ReduceJob& job, Watch& watch, const RingObserver& observe) {
+int64_t largest_of(const Shards& shards) {
+  int64_t largest = 0;
+  for (int rank = 0; rank < shards.ranks(); ++rank) largest = std::max(largest, shards.count(rank));
+  return largest;
+}
+
+void reduce_ring(Transport& transport, const ReduceJob& job, const Tensor& buffers, Watch& watch,
+                 const RingObserver& observe) {
   const int n = transport.size(), rank = transport.rank();
   if (n == 1) {
     const void* const own = job.in;
-    if (transport.moves_data()) sum_in_rank_order(job, {&own, 1}, job.shards.total(), {&job.out, 1}, 0);
+    sum_in_rank_order(job, {&own, 1}, job.shards.total(), {&job.out, 1}, 0);
     return;
   }
-  int64_t largest = 0;
-  for (int b = 0; b < n; ++b) largest = std::max(largest, job.shards.count(b));
-  const CategoryScope category(Category::communication);
-  const Tensor buffers = empty({2, largest}, job.dtype);
-  if (!transport.moves_data()) return;
-  void* incoming = buffers.select(0, 0).view().data;
-  void* partial = buffers.select(0, 1).view().data;
+  void* incoming = buffers.view().data;
+  void* partial = static_cast<char*>(incoming) + job.in_bytes(largest_of(job.shards));
   ReduceJob unscaled = job;  // of partial sums
   unscaled.scale = 1, unscaled.out_dtype = job.dtype;
 

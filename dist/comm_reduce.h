@@ -36,8 +36,11 @@ std::vector<RingStep> ring_steps(int rank, int ranks, bool all);
 // Told after each step of this rank what it now has of the step's received block: a partial sum, or the whole one.
 using RingObserver = std::function<void(const RingStep& step, const void* block)>;
 
-// Partial sums travel in the input's dtype.
-void reduce_ring(Transport& transport, const ReduceJob& job, Watch& watch, const RingObserver& observe = {});
+int64_t largest_of(const Shards& shards);  // elements
+
+// Partial sums travel in the input's dtype. `buffers`: memory for two of the largest shard; one rank needs none.
+void reduce_ring(Transport& transport, const ReduceJob& job, const Tensor& buffers, Watch& watch,
+                 const RingObserver& observe = {});
 
 // The bytes that the algorithm moves for this job on `rank`.
 Traffic traffic_of(const ReduceJob& job, Algorithm algorithm, int rank);

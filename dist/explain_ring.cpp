@@ -90,7 +90,7 @@ RingTrace trace_ring(int ranks) {
     CallRecord record;
     record.set_name("ring");
     Watch watch(record, rank, 60);
-    reduce_ring(transport, job, watch, [&](const RingStep& step, const void* received) {
+    reduce_ring(transport, job, empty({2}), watch, [&](const RingStep& step, const void* received) {
       trace.moves[self].push_back({step, contributors(*static_cast<const float*>(received))});
       if (trace.moves[self].size() == n - 1) trace.after_scatter[self] = contents(x);
     });

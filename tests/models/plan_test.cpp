@@ -22,11 +22,12 @@ struct Case {
   int micro_steps;
   DType precision;
   Accumulation order;
+  dist::Algorithm reduction = dist::Algorithm::ordered;
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
   *out << dist::name_of(c.engine) << "_" << c.ranks << "_ranks_" << c.micro_steps << "_micro_steps_"
-       << name_of(c.precision) << "_" << dist::name_of(c.order);
+       << name_of(c.precision) << "_" << dist::name_of(c.order) << "_" << dist::name_of(c.reduction);
 }
 
 // Every engine with two ranks and one micro-step in both precisions; elsewhere every pair of values.
@@ -45,6 +46,7 @@ std::vector<Case> cases() {
     all.push_back({engine, 4, 1, DType::bf16, ranks});
   for (const EngineKind engine : {EngineKind::zero2, EngineKind::zero3})
     all.push_back({engine, 2, 4, DType::f32, ranks});
+  all.push_back({EngineKind::zero1, 3, 1, DType::f32, local, dist::Algorithm::ring});
   return all;
 }
 
@@ -72,6 +74,7 @@ TrainOptions training_of(const Case& c) {
   options.engine.engine = c.engine;
   options.engine.precision = c.precision;
   options.engine.accumulation = c.order;
+  options.engine.reduction = c.reduction;
   options.engine.bucket_bytes = int64_t{3} << 20;
   options.micro_batch = 2;
   options.global_batch = options.micro_batch * c.ranks * c.micro_steps;
@@ -149,8 +152,10 @@ TEST_P(MeasuredBooks, EqualTheTablesAndThePlan) {
     const auto moved = dist::testing::expected_traffic(engine, sizes, c.ranks, rank);
     uint64_t sent = 0, received = 0;
     for (const auto& [operation, figures] : traffic) sent += figures[1], received += figures[2];
-    EXPECT_EQ(sent, moved.sent);
-    EXPECT_EQ(received, moved.received);
+    if (c.reduction == dist::Algorithm::ordered) {  // the table's
+      EXPECT_EQ(sent, moved.sent);
+      EXPECT_EQ(received, moved.received);
+    }
 
     const EnginePlan plan = plan_rank(small_family(), options, c.engine, rank);
     for (int i = 0; i < category_count; ++i) {

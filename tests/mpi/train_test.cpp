@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -91,6 +92,22 @@ TEST_F(MpiTraining, HasTheBitsOfThreadRanks) {
     expect_same_bits(succeed(train(options + std::string(" --ranks 2")), "threads"),
                      succeed(mpirun(train(options)), "processes"));
   }
+}
+
+// Memory for communication is part of what the dry run foresees.
+TEST_F(MpiTraining, AutoTakesWhatJustFits) {
+  const Json zero1 = succeed(mpirun(train("--engine zero1")), "zero1");
+  uint64_t needed = 0;
+  for (const auto& [rank, memory] : zero1.at("memory").items())
+    for (const char* peak : {"total", "setup"}) needed = std::max(needed, memory.at(peak).get<uint64_t>());
+  const auto automatic = [&](uint64_t memory) {
+    return mpirun(train("--engine auto --device-memory " + std::to_string(memory)));
+  };
+  const Json fits = succeed(automatic(needed), "auto");
+  EXPECT_EQ(fits.at("engine"), "zero1");
+  expect_same_bits(fits, zero1);
+  const JobResult short_of_a_byte = fail(automatic(needed - 1));  // a model so small gains nothing from zero2
+  EXPECT_NE(short_of_a_byte.output.find("auto: zero1 needs "), std::string::npos) << short_of_a_byte.output;
 }
 
 TEST_F(MpiTraining, HasTheBitsOfThreadRanksOnTwoHosts) {
