@@ -66,6 +66,7 @@ BucketEngine::~BucketEngine() {
     Variable p = space_.parameters()[i].parameter;
     p.remove_hook(hooks_[i]);
     p.set_gradient_buffer({});
+    p.zero_grad();  // a view of the engine's memory
   }
   for (Unit& unit : units_) *unit.hooks = {};
 }
@@ -126,16 +127,20 @@ void BucketEngine::make_sums() {
 // unrounded f32 values.
 void BucketEngine::take_over(const Placed& parameter) {
   const Tensor value = initial_value(parameter.parameter, units_, comm_, Category::live);
-  const int64_t end = parameter.offset + parameter.size;
-  auto part =
-      std::partition_point(owned_.begin(), owned_.end(), [&](const Owned& o) { return o.end <= parameter.offset; });
-  for (; part != owned_.end() && part->begin < end; ++part) {
-    const int64_t first = std::max(part->begin, parameter.offset), last = std::min(part->end, end);
-    copy_(optimizer_->master(static_cast<size_t>(part - owned_.begin()))
-              .slice(0, first - part->begin, last - part->begin),
-          value.flatten().slice(0, first - parameter.offset, last - parameter.offset));
-  }
+  for_owned(parameter, [&](const Tensor& master, int64_t begin, int64_t end) {
+    copy_(master, value.flatten().slice(0, begin, end));
+  });
   place(parameter, value);
+}
+
+void BucketEngine::for_owned(const Placed& p, const std::function<void(const Tensor&, int64_t, int64_t)>& visit) {
+  const int64_t end = p.offset + p.size;
+  auto part = std::partition_point(owned_.begin(), owned_.end(), [&](const Owned& o) { return o.end <= p.offset; });
+  for (; part != owned_.end() && part->begin < end; ++part) {
+    const int64_t first = std::max(part->begin, p.offset), last = std::min(part->end, end);
+    const Tensor& master = optimizer_->master(static_cast<size_t>(part - owned_.begin()));
+    visit(master.slice(0, first - part->begin, last - part->begin), first - p.offset, last - p.offset);
+  }
 }
 
 // Every rank keeps them whole, dense, so that a checkpoint can be read into them.

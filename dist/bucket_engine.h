@@ -33,6 +33,7 @@ class BucketEngine : public Engine {
   void set_learning_rate(double lr) final { lr_ = lr; }
   void raise_flags(uint32_t flags) final { flags_ |= flags; }
   void synchronize() override {}
+  void gather(std::span<const Variable> parameters, const std::function<void()>& use) final;
   int64_t steps() const final { return step_; }
   std::vector<StateEntry> state() final;
   std::string scalars() const final;
@@ -77,6 +78,9 @@ class BucketEngine : public Engine {
   virtual void begin_micro_step() {}
   virtual void end_micro_step() {}
   virtual void publish() {}  // after an update: parameters go where they are needed
+  // Parameters are whole here from hold() to let_go().
+  virtual void hold(std::span<const Variable> parameters) { (void)parameters; }
+  virtual void let_go(std::span<const Variable> parameters) { (void)parameters; }
 
   // A parameter that this micro-step has no gradient for counts as zero; nothing where one has arrived.
   void count_as_zero(int position);
@@ -116,6 +120,10 @@ class BucketEngine : public Engine {
   void own_parts();
   void make_sums();
   void take_over(const Placed& parameter);
+  void take_back(const Variable& parameter);
+  // Calls with this rank's masters of a parameter, run by run: (end − begin) f32, elements [begin, end) of it.
+  void for_owned(const Placed& parameter,
+                 const std::function<void(const Tensor& master, int64_t begin, int64_t end)>& visit);
   void place_frozen();
   void watch();
   Tensor gradient_of(int position);

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,11 @@ class Engine {
   virtual void raise_flags(uint32_t flags) = 0;
   virtual void
   synchronize() = 0;  // everything under way has arrived: parameters are the last step's, also for eval and save
+
+  // Runs `use` with these parameters whole on every rank, to be read. What rank 0 changes in them is everybody's value
+  // afterwards, shards and masters too; elements that it leaves alone keep their unrounded masters, and what other
+  // ranks change is lost. Collective, between steps. Usage error for a parameter that isn't the engine's.
+  virtual void gather(std::span<const Variable> parameters, const std::function<void()>& use) = 0;
 
   // Saves everything that the engine goes on from as folder/tag ("step-000012" unless given), by the protocol of
   // checkpoint.h; the data's position and the schedule are the program's. Collective, between steps.

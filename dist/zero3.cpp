@@ -104,11 +104,7 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
   // ---- parameters come and go
   // A unit needs its own parameters and, where it uses tied ones, those of the units that they belong to.
   void hook(size_t u) {
-    std::vector<size_t> needed;
-    for (const Variable& p : units_[u].parameters) {
-      const size_t owner = owner_of(p);
-      if (p.requires_grad() && std::find(needed.begin(), needed.end(), owner) == needed.end()) needed.push_back(owner);
-    }
+    const std::vector<size_t> needed = owners_of(units_[u].parameters);
     live_->check_fits(needed, units_[u].name);
     const auto gather = [this, needed] {
       live_->need(needed);
@@ -175,6 +171,22 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
   void synchronize() override {
     for (Own& own : own_) wait_for_persistent(own);
   }
+
+  // Units that these belong to.
+  std::vector<size_t> owners_of(std::span<const Variable> parameters) const {
+    std::vector<size_t> owners;
+    for (const Variable& p : parameters) {
+      const size_t owner = owner_of(p);
+      if (p.requires_grad() && std::find(owners.begin(), owners.end(), owner) == owners.end()) owners.push_back(owner);
+    }
+    return owners;
+  }
+  void hold(std::span<const Variable> parameters) override {
+    const std::vector<size_t> owners = owners_of(parameters);
+    live_->check_fits(owners, "gather");
+    live_->need(owners);
+  }
+  void let_go(std::span<const Variable> parameters) override { live_->leave(owners_of(parameters)); }
 
   void begin_micro_step() override { live_->begin_micro_step(); }
   void end_micro_step() override {

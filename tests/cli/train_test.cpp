@@ -157,6 +157,24 @@ TEST_F(Train, EvalAndGenerateNeedOnlyTheFolder) {
   EXPECT_EQ(text.out, gpt2(write).out);
 }
 
+// Validation on the way runs on gathered parameters; what is generated from the checkpoint is what ddp's generates.
+TEST_F(Train, Zero3ValidatesSavesAndGeneratesAsDdpDoes) {
+  std::map<std::string, std::string> written;
+  for (const std::string engine : {"ddp", "zero3"}) {
+    const std::string out = folder / ("run-" + engine);
+    run(engine, "--ranks 2 --precision bf16 --eval-every 4 --engine " + engine + " --out " + out);
+    const Outcome eval = gpt2("eval --from " + out + " --data " + (folder / "text"));
+    const Outcome text = gpt2("generate --from " + out + " --prompt fall --tokens 40 --seed 3");
+    EXPECT_EQ(eval.code + text.code, 0) << eval.both() << text.both();
+    written[engine] = eval.out + text.out;
+  }
+  const nlohmann::json ddp = read_json(folder / "ddp"), zero3 = read_json(folder / "zero3");
+  expect_same_bits(ddp, zero3);
+  EXPECT_EQ(zero3.at("validation").size(), 3u);
+  EXPECT_GT(zero3.at("traffic").at("0").at("all_gather").at("eval").at("sent"), 0);
+  EXPECT_EQ(written["ddp"], written["zero3"]);
+}
+
 TEST_F(Train, BenchMeasuresEfficiency) {
   const Outcome outcome = gpt2(
       "bench --size nano --layers 1 --width 32 --heads 2 --context 32 --vocab 100"

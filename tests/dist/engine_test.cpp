@@ -206,13 +206,65 @@ TEST(Engine, LazyStreamsShowNoMissingWait) {
   }
 }
 
+// What an engine with these options has left behind on its device, while its model still lives and after that.
+void expect_nothing_left(const Options& options, bool within_a_step) {
+  run_threads(2, [&](Comm& comm) {
+    const std::string what =
+        fmt::format("{} {} k={} elastic={} within a step={}", name_of(options.engine), name_of(options.precision),
+                    options.micro_steps, options.elastic_determinism, within_a_step);
+    auto model = std::make_unique<TinyModel>(true);
+    auto engine = initialize(model->units(), options, comm);
+    for (int j = 0; j < options.micro_steps - within_a_step; ++j) {
+      const Tensor ids = random_ids(static_cast<uint64_t>(j), 8);
+      engine->backward(engine->forward([&] { return model->loss(ids, ids); }));
+      engine->step();
+    }
+    engine.reset();
+    comm.stream().synchronize();  // calls under way keep their tensors
+    for (const Category c : {Category::gradients, Category::optimizer, Category::accumulation, Category::buckets,
+                             Category::live, Category::communication, Category::workspace})
+      EXPECT_EQ(pool(comm.device()).ledger().held(c), 0u) << what << " " << name_of(c);
+    model.reset();
+    EXPECT_EQ(pool(comm.device()).ledger().total(), 0u) << what;
+  });
+}
+
 TEST(Engine, DestructionReturnsEveryByte) {
-  for (EngineKind engine : engines) {
-    Training r{base_options(), 2};
-    r.options.engine = engine;
-    r.options.micro_steps = 2;
-    train(r);
-    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(pool(cpu(rank)).ledger().total(), 0u) << describe(r);
+  for (const EngineKind engine : engines) {
+    for (const DType precision : {DType::f32, DType::bf16}) {
+      for (const bool within_a_step : {false, true}) {
+        Options options = base_options();
+        options.engine = engine;
+        options.precision = precision;
+        options.micro_steps = 3;
+        expect_nothing_left(options, within_a_step);
+        options.accumulation = Accumulation::ranks_first;
+        expect_nothing_left(options, within_a_step);
+        options.elastic_determinism = true;
+        options.persistent_elements = 100;
+        expect_nothing_left(options, within_a_step);
+      }
+    }
+  }
+}
+
+// However the model's own tensors lie, and whatever of it is frozen.
+TEST(Engine, StridedAndFrozenParametersHaveDdpsBits) {
+  for (const char* frozen : {"", "table", "block.gain", "head.weight"}) {
+    for (const DType precision : {DType::f32, DType::bf16}) {
+      Training r{base_options(), 3};
+      r.tied = false;
+      r.frozen = frozen;
+      r.options.precision = precision;
+      r.options.clip = 0.5;
+      r.options.engine = EngineKind::ddp;
+      const Outcome reference = train(r);
+      r.strided = true;
+      for (const EngineKind engine : engines) {
+        r.options.engine = engine;
+        EXPECT_TRUE(train(r) == reference) << describe(r) << " frozen " << frozen;
+      }
+    }
   }
 }
 

@@ -22,8 +22,10 @@ struct Dropout {
 // chunks of odd sizes.
 class TinyModel {
  public:
-  explicit TinyModel(bool tied, bool with_unused = true)
-      : table_(parameter("table", {131, 24})),
+  // strided: the matrices' tensors aren't dense
+  explicit TinyModel(bool tied, bool with_unused = true, bool strided = false)
+      : strided_(strided),
+        table_(parameter("table", {131, 24})),
         gain_(parameter("block.gain", {24})),
         up_(parameter("block.up", {48, 24})),
         up_bias_(parameter("block.up_bias", {48})),
@@ -51,10 +53,12 @@ class TinyModel {
  private:
   Variable parameter(const std::string& name, const Shape& shape) {
     CategoryScope scope(Category::parameters);
-    return Variable(random_normal(shape, {.seed = 7, .op = next_++}, shape.rank() == 1 ? 1.0f : 0.0f, 0.1f), true,
-                    name);
+    Tensor value = random_normal(shape, {.seed = 7, .op = next_++}, shape.rank() == 1 ? 1.0f : 0.0f, 0.1f);
+    if (strided_ && shape.rank() == 2) value = clone(value.transposed()).transposed();
+    return Variable(value, true, name);
   }
 
+  const bool strided_;
   uint64_t next_ = 0;
   Variable table_, gain_, up_, up_bias_, unused_, down_, classifier_;
   std::vector<Unit> units_;
@@ -86,6 +90,8 @@ struct Training {
   int64_t rows = 24;  // of a micro-batch
   float dropout = 0;
   int first_step = 0;
+  bool strided = false;
+  std::string frozen = {};  // a parameter
 };
 
 inline void collect(Outcome& outcome, Engine& engine, std::mutex& mutex) {
@@ -110,7 +116,10 @@ Outcome train(const Training& r, Visit&& visit, Prepare&& prepare) {
   comm_options.timeout = 60;
   comm_options.device.threads = 1;
   run_threads(comm_options, [&](Comm& comm) {
-    const TinyModel model(r.tied, r.with_unused);
+    const TinyModel model(r.tied, r.with_unused, r.strided);
+    for (const Unit& unit : model.units())
+      for (Variable p : unit.parameters)
+        if (p.name() == r.frozen) p.set_requires_grad(false);
     auto engine = initialize(model.units(), r.options, comm);
     prepare(*engine);
     const int k = r.options.micro_steps;

@@ -81,5 +81,26 @@ TEST(Overlap, EveryBucketButTheLastLeavesBeforeBackwardEnds) {
   std::filesystem::remove(file);
 }
 
+// zero1 and zero2 send updated parameters while the next forward runs.
+TEST(Overlap, UpdatedParametersTravelBesideTheNextForward) {
+  const std::string file = testing::TempDir() + "gather_trace.json";
+  for (const dist::EngineKind engine : {dist::EngineKind::zero1, dist::EngineKind::zero2}) {
+    for (const bool overlap : {true, false}) {
+      dist::Options options = options_of(engine);
+      options.overlap = overlap;
+      train(options, file);
+      Trace trace = trace_of_rank_0(file);
+      for (size_t step = 1; step < static_cast<size_t>(steps); ++step) {
+        const Span& forward = trace["forward"][step];
+        const auto beside = std::count_if(trace["all_gather"].begin(), trace["all_gather"].end(), [&](const Span& s) {
+          return s.end > forward.begin && s.begin < forward.end;
+        });
+        EXPECT_EQ(beside > 0, overlap) << dist::name_of(engine) << " step " << step;
+      }
+    }
+  }
+  std::filesystem::remove(file);
+}
+
 }  // namespace
 }  // namespace sg::models
