@@ -14,8 +14,9 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // (batch, rows, columns) as matmul is to see it; turned: it lies in memory the other way round.
-Tensor operand(int64_t batch, int64_t rows, int64_t columns, bool turned) {
-  const Tensor x = turned ? full({batch, columns, rows}, 0.01).transposed() : full({batch, rows, columns}, 0.01);
+Tensor operand(int64_t batch, int64_t rows, int64_t columns, bool turned, DType dtype) {
+  const Tensor x =
+      turned ? full({batch, columns, rows}, 0.01, dtype).transposed() : full({batch, rows, columns}, 0.01, dtype);
   return batch == 1 ? x.select(0, 0) : x;
 }
 
@@ -30,9 +31,10 @@ Product part_of(Product p, int64_t largest) {
 }
 
 // Seconds of one product.
-double fastest(const Product& p, double budget) {
-  const Tensor a = operand(p.batch, p.m, p.k, p.transpose_a), b = operand(p.batch, p.k, p.n, p.transpose_b);
-  const Tensor out = operand(p.batch, p.m, p.n, false);
+double fastest(const Product& p, const PeakOptions& options) {
+  const Tensor a = operand(p.batch, p.m, p.k, p.transpose_a, options.dtype);
+  const Tensor b = operand(p.batch, p.k, p.n, p.transpose_b, options.dtype);
+  const Tensor out = operand(p.batch, p.m, p.n, false, options.dtype);
   matmul_(out, a, b, false);
   double best = INFINITY;
   const Clock::time_point begin = Clock::now();
@@ -40,7 +42,7 @@ double fastest(const Product& p, double budget) {
     const Clock::time_point start = Clock::now();
     matmul_(out, a, b, false);
     best = std::min(best, seconds_since(start));
-  } while (seconds_since(begin) < budget);
+  } while (seconds_since(begin) < options.seconds_each);
   return best;
 }
 
@@ -53,7 +55,7 @@ double measure_products(const std::vector<Product>& products, const PeakOptions&
   double total = 0;
   for (const Product& p : products) {
     Product part = part_of(p, options.largest);
-    const double seconds = fastest(part, options.seconds_each);
+    const double seconds = fastest(part, options);
     part.count = 1;
     part.share = 1;
     total += p.flops() / (part.flops() / seconds);

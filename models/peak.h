@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/dtype.h"
 #include "models/language_model.h"
 
 namespace sg::models {
 
 struct PeakOptions {
+  DType dtype = DType::f32;     // of the operands: the run's precision
   double seconds_each = 0.02;   // each shape is repeated for about this long; the fastest run counts
   int64_t largest = INT64_MAX;  // elements of an operand: larger products are measured by a part of them
 };

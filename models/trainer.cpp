@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr uint32_t stop_asked = 1, save_busy = 2;
 
 // MFU is shown beside training, so measuring its peak may cost little time and little memory.
-constexpr PeakOptions quick_peak = {.seconds_each = 0.002, .largest = 1 << 22};
+PeakOptions quick_peak(DType dtype) { return {dtype, 0.002, 1 << 22}; }
 
 std::string joined(const std::map<std::string, std::string>& fields) {
   std::string text;
@@ -141,7 +141,8 @@ bool Trainer::train() {
     const bool last = steps_done() == options_.steps, stopping = (result.flags & stop_asked) != 0;
     if (seconds_.size() == 1 && options_.show_mfu && comm_.rank() == 0)
       progress_->set_peak(options_.engine.micro_steps *
-                          measure_products(model_->products(options_.micro_batch, *options_.size.context), quick_peak));
+                          measure_products(model_->products(options_.micro_batch, *options_.size.context),
+                                           quick_peak(options_.engine.precision)));
     if (last || due(options_.eval_every)) validate();
     if (last) record_.median_step_ms = 1e3 * median(seconds_);
     if (last || stopping || due(options_.save_every)) save();
