@@ -127,6 +127,8 @@ class CheckpointReader {
   std::map<std::string, Shape> parameters(const std::string& kind = "master") const;
   // Elements [begin, end) of a parameter into `out`, dense, one-dimensional, of the saved dtype.
   void read(const std::string& parameter, const std::string& kind, int64_t begin, int64_t end, const Tensor& out) const;
+  // A parameter's value, all of it, into `out`, dense f32: its master, or itself where it is frozen.
+  void read_value(const std::string& parameter, const Tensor& out) const;
   // Error bad_input unless the checkpoint has all of them in these shapes.
   void check_fits(std::span<const StateEntry> entries) const;
   // Fills every entry's values, if they all fit.

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/input_file.h"
+#include "core/ops.h"
 #include "dist/checkpoint.h"
 #include "dist/checkpoint_manifest.h"
 #include "dist/checkpoint_ranks.h"
@@ -95,6 +96,14 @@ std::map<std::string, Shape> CheckpointReader::parameters(const std::string& kin
 void CheckpointReader::read(const std::string& parameter, const std::string& kind, int64_t begin, int64_t end,
                             const Tensor& out) const {
   shards_->read(parameter, kind, begin, end, out);
+}
+
+void CheckpointReader::read_value(const std::string& parameter, const Tensor& out) const {
+  const char* kind = shards_->holds(parameter, "frozen") ? "frozen" : "master";
+  const DType dtype = shards_->dtype(parameter, kind);
+  const Tensor values = dtype == out.dtype() ? out : empty(out.shape(), dtype, out.device());
+  shards_->read(parameter, kind, 0, numel(shards_->shape(parameter, kind)), values);
+  if (dtype != out.dtype()) copy_(out, values);
 }
 
 void CheckpointReader::check_fits(std::span<const StateEntry> entries) const {

@@ -35,6 +35,9 @@ class ShardIndex {
 
   std::set<std::string> kinds() const;
   std::map<std::string, Shape> parameters(const std::string& kind) const;
+  bool holds(const std::string& parameter, const std::string& kind) const {
+    return arrays_.contains({kind, parameter});
+  }
   const Shape& shape(const std::string& parameter, const std::string& kind) const;
   DType dtype(const std::string& parameter, const std::string& kind) const;
   void read(const std::string& parameter, const std::string& kind, int64_t begin, int64_t end, const Tensor& out) const;

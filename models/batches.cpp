@@ -22,6 +22,12 @@ void check_options(const BatchOptions& o) {
 
 }  // namespace
 
+uint64_t BatchOptions::first_sample(uint64_t step, uint64_t number) const {
+  const auto micro_batch = static_cast<uint64_t>(size);
+  const uint64_t a_step = static_cast<uint64_t>(micro_batches) * static_cast<uint64_t>(world) * micro_batch;
+  return samples_before.value_or(first_step * a_step) + (step - first_step) * a_step + number * micro_batch;
+}
+
 Batch Rows::to_batch() const {
   const CategoryScope scope(Category::data);
   const Shape shape{static_cast<int64_t>(tokens.size()) / context, context};

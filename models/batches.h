@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/tensor.h"
@@ -19,9 +20,9 @@ struct Batch {
   uint64_t first_sample = 0;  // global number of row 0; row i is first_sample + i
 };
 
-// Micro-batch j of rank r is number j·world + r of the step. Its rows are the global samples from
-// (step · micro_batches · world + number) · size on, so what a step takes depends on how many it takes, never on how
-// ranks share them.
+// Micro-batch j of rank r is number j·world + r of the step. Steps take the global samples one after another, a step's
+// micro-batches in the order of their numbers, so what a step takes depends on how many it takes, never on how ranks
+// share them.
 struct BatchOptions {
   int64_t size = 1;  // rows of a micro-batch
   int64_t context = 64;
@@ -30,6 +31,10 @@ struct BatchOptions {
   int64_t micro_batches = 1;  // of each rank and step
   int rank = 0, world = 1;
   uint64_t first_step = 0;  // where a resumed run goes on
+  // Samples that the steps before first_step took; unless given, as many in a step as these options take.
+  std::optional<uint64_t> samples_before = {};
+
+  uint64_t first_sample(uint64_t step, uint64_t number) const;  // of micro-batch `number` of the step
 };
 
 // A batch in host memory.

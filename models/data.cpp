@@ -49,7 +49,7 @@ void Dataset::append_window(uint64_t begin, int64_t context, Rows& rows) const {
 Rows Dataset::training_rows(const BatchOptions& o, uint64_t step, int64_t j) const {
   const auto unsigned_of = [](int64_t x) { return static_cast<uint64_t>(x); };
   const uint64_t number = unsigned_of(j) * unsigned_of(o.world) + unsigned_of(o.rank);
-  const uint64_t first = (step * unsigned_of(o.micro_batches) * unsigned_of(o.world) + number) * unsigned_of(o.size);
+  const uint64_t first = o.first_sample(step, number);
   Rows rows{
       .tokens = {}, .targets = {}, .context = o.context, .step = step, .micro_batch = number, .first_sample = first};
   const uint64_t windows = training_windows(o.context);

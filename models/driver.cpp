@@ -16,7 +16,7 @@ std::string examples(const std::string& program) {
          line("train --data book.txt --tokenizer chars --steps 2000 --out run") +
          line("train --data book.txt --tokenizer chars --steps 2000 --out run --resume") +
          line("eval --from run --data book.txt") + line("generate --from run --prompt \"Once\" --tokens 200") +
-         line("compare --ranks 2 --steps 20") +
+         line("export --from run --to model.safetensors --dtype bf16") + line("compare --ranks 2 --steps 20") +
          line("bench --size 124m --micro-batch 4 --context 64 --receipt bench.json") +
          line("plan --params 7.5b --world 64 --precision fp16");
 }
@@ -59,33 +59,33 @@ int run(int argc, char** argv, const Family& family) {
   TrainOptions train_options;
   EvalOptions eval_options;
   GenerateOptions generate_options;
+  ExportOptions export_options;
   BenchOptions bench_options;
   CompareOptions compare_options;
   PlanOptions plan_options;
   CLI::App* train_command = app.add_subcommand("train", "train on a text or token file");
   CLI::App* eval_command = app.add_subcommand("eval", "the validation loss of a trained model");
   CLI::App* generate_command = app.add_subcommand("generate", "write text with a trained model");
+  CLI::App* export_command = app.add_subcommand("export", "the parameters of a trained model as one safetensors file");
   CLI::App* bench_command = app.add_subcommand("bench", "measure speed and memory on random tokens");
   CLI::App* compare_command =
       app.add_subcommand("compare", "run the engines on the same data and show them side by side");
   CLI::App* plan_command = app.add_subcommand("plan", "memory, traffic and time at any scale, without running it");
-  for (CLI::App* command :
-       {train_command, eval_command, generate_command, bench_command, compare_command, plan_command})
-    command->footer(examples(family.name));
+  for (CLI::App* command : app.get_subcommands({})) command->footer(examples(family.name));
 
   try {
     add_train_options(*train_command, train_options, family.sizes);
     add_eval_options(*eval_command, eval_options);
     add_generate_options(*generate_command, generate_options);
+    add_export_options(*export_command, export_options);
     add_bench_options(*bench_command, bench_options, family.sizes);
     add_compare_options(*compare_command, compare_options, family.sizes);
     add_plan_options(*plan_command, plan_options, family.sizes);
     check_command(app, argc, argv);
     app.parse(argc, argv);
-    if (*plan_command) {  // needs no group
-      plan(family, plan_options);
-      return 0;
-    }
+    if (*plan_command) plan(family, plan_options);  // these two need no group
+    if (*export_command) export_model(family, export_options);
+    if (*plan_command || *export_command) return 0;
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {

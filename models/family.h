@@ -30,6 +30,7 @@ void evaluate(const Family& family, const EvalOptions& options, dist::Comm& comm
 void generate(const Family& family, const GenerateOptions& options, dist::Comm& comm);
 void compare(const Family& family, const CompareOptions& options, dist::Comm& comm);
 void bench(const Family& family, const BenchOptions& options, dist::Comm& comm);
-void plan(const Family& family, const PlanOptions& options);  // needs no group
+void export_model(const Family& family, const ExportOptions& options);  // needs no group
+void plan(const Family& family, const PlanOptions& options);            // needs no group
 
 }  // namespace sg::models

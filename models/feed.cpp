@@ -39,8 +39,7 @@ Batch Feed::scattered() {
   const auto micro_steps = static_cast<uint64_t>(options_.micro_batches), world = static_cast<uint64_t>(options_.world);
   const uint64_t number = taken_ % micro_steps * world + static_cast<uint64_t>(options_.rank);
   const uint64_t step = options_.first_step + taken_ / micro_steps;
-  Batch mine{empty(shape, DType::i32), empty(shape, DType::i32), step, number,
-             (step * micro_steps * world + number) * static_cast<uint64_t>(options_.size)};
+  Batch mine{empty(shape, DType::i32), empty(shape, DType::i32), step, number, options_.first_sample(step, number)};
   const auto shards = dist::Shards::even(options_.world * mine.tokens.numel(), options_.world, mine.tokens.numel());
   comm_.scatter({"data.tokens", dist::Phase::metrics}, all.tokens, shards, mine.tokens, 0).wait();
   comm_.scatter({"data.targets", dist::Phase::metrics}, all.targets, shards, mine.targets, 0).wait();

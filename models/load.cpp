@@ -12,8 +12,7 @@ Loaded load_model(const Family& family, const std::string& folder) {
         checkpoint.path(), saved.family);
   Loaded loaded{family.build(saved.size, saved.seed), Tokenizer::from_json(saved.tokenizer, checkpoint.path()),
                 static_cast<int64_t>(checkpoint.step())};
-  for (const Variable& p : loaded.model->parameters())
-    checkpoint.read(p.name(), "master", 0, p.numel(), p.tensor().flatten());
+  for (const Variable& p : loaded.model->parameters()) checkpoint.read_value(p.name(), p.tensor().flatten());
   loaded.model->eval();
   return loaded;
 }

@@ -192,7 +192,9 @@ void add_run(CLI::App& app, TrainOptions& o) {
   app.add_option("--resume", o.resume, "go on from the newest checkpoint of --out, or of the folder given")
       ->expected(0, 1)
       ->type_name("[DIR]");
-  app.add_option("--accept-change", o.accept_change, "let a resume differ in world, isa, library (comma-separated)");
+  app.add_option("--accept-change", o.accept_change,
+                 "let a resume differ in world (which keeps the run's global batch unless another is given), isa, "
+                 "library; by commas");
   add_count(app, "--save-every", o.save_every, "steps between checkpoints; 0: at the end only", 0);
   app.add_flag("--async-save", o.async_save,
                "write checkpoints beside training, which stops only while they are copied to host memory");
@@ -269,6 +271,19 @@ void add_generate_options(CLI::App& app, GenerateOptions& o) {
   add_count(app, "--top-k", o.top_k, "choose among the likeliest k; 0: all", 0);
   app.add_option("--seed", o.seed, "of the choices")->capture_default_str();
   add_group(app, o.group);
+}
+
+void add_export_options(CLI::App& app, ExportOptions& o) {
+  app.add_option("--from", o.from, "folder of a training run")->required();
+  app.add_option("--to", o.to, "safetensors file to write, replaced if it is there")->required();
+  add_parsed(
+      app, "--dtype", o.dtype,
+      [](const std::string& text) {
+        for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+          if (text == name_of(dtype)) return dtype;
+        fail(ErrorKind::usage, "--dtype: \"{}\" is none of f32, bf16, f16", text);
+      },
+      "f32, bf16 or f16; the masters rounded to nearest even", name_of(o.dtype));
 }
 
 void add_bench_options(CLI::App& app, BenchOptions& o, const std::string& sizes) {

@@ -69,6 +69,11 @@ struct EvalOptions {
   int64_t batch = 12, batches = 0;
 };
 
+struct ExportOptions {
+  std::string from, to;
+  DType dtype = DType::f32;
+};
+
 struct GenerateOptions {
   std::string from, prompt;
   GroupOptions group;
@@ -108,6 +113,7 @@ struct PlanOptions {
 void add_train_options(CLI::App& app, TrainOptions& options, const std::string& sizes);
 void add_eval_options(CLI::App& app, EvalOptions& options);
 void add_generate_options(CLI::App& app, GenerateOptions& options);
+void add_export_options(CLI::App& app, ExportOptions& options);
 void add_bench_options(CLI::App& app, BenchOptions& options, const std::string& sizes);
 void add_compare_options(CLI::App& app, CompareOptions& options, const std::string& sizes);
 void add_plan_options(CLI::App& app, PlanOptions& options, const std::string& sizes);

@@ -36,6 +36,7 @@ std::string RunRecord::text() const {
   json["skipped"] = skipped;
   for (const Validation& v : validation)
     json["validation"].push_back({{"step", v.step}, {"bits", std::bit_cast<uint64_t>(v.loss)}});
+  json["samples"] = samples;
   json["applied"] = applied;
   json["first_step_ms"] = first_step_ms;
   json["median_step_ms"] = median_step_ms;
@@ -53,6 +54,7 @@ RunRecord RunRecord::parse(const std::string& text, const std::string& source) {
     record.skipped = json.at("skipped").get<std::vector<std::string>>();
     for (const auto& v : json.value("validation", nlohmann::json::array()))
       record.validation.push_back({v.at("step"), std::bit_cast<double>(v.at("bits").get<uint64_t>())});
+    record.samples = json.at("samples");
     record.applied = json.at("applied");
     record.first_step_ms = json.at("first_step_ms");
     record.median_step_ms = json.at("median_step_ms");

@@ -27,6 +27,7 @@ struct RunRecord {
   std::vector<std::string> skipped;  // why nothing was applied; empty where it was
   // ---- of the whole
   std::vector<Validation> validation;
+  int64_t samples = 0;                           // that the steps took: where the data goes on
   int64_t applied = 0;                           // steps that changed parameters: the schedule's clock
   double first_step_ms = 0, median_step_ms = 0;  // of a finished run; 0: not measured
 

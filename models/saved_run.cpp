@@ -70,6 +70,20 @@ Numerics parse_numerics(const std::string& text, const std::string& source) {
   }
 }
 
+int64_t global_batch_of(const Numerics& saved, const std::string& source) {
+  int64_t product = 1;
+  for (const char* name : {"world", "micro_batch", "micro_steps"}) {
+    const auto found = saved.find(name);
+    check(ErrorKind::bad_input, found != saved.end(), "{}: its numerics lack {}", source, name);
+    product *= std::stoll(found->second);
+  }
+  return product;
+}
+
+bool accepts_change(const std::string& accepted, const std::string& name) {
+  return accepted_changes(accepted).contains(name);
+}
+
 void check_numerics(const Numerics& saved, const Numerics& now, const std::string& accepted,
                     const std::string& source) {
   const std::set<std::string> may_differ = accepted_changes(accepted);

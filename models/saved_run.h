@@ -25,6 +25,11 @@ struct SavedRun {
 using Numerics = std::map<std::string, std::string>;
 Numerics parse_numerics(const std::string& text, const std::string& source);
 
+// Sequences in a step of all ranks.
+int64_t global_batch_of(const Numerics& saved, const std::string& source);
+
+// Whether --accept-change (world, isa, library, by commas) names it; anything else there is a usage error.
+bool accepts_change(const std::string& accepted, const std::string& name);
 // Error bad_input unless both runs' numerics are equal but for what `accepted` (world, isa, library, by commas) allows:
 // it names the first that differs and both values. world allows micro_steps to differ too.
 void check_numerics(const Numerics& saved, const Numerics& now, const std::string& accepted, const std::string& source);

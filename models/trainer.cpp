@@ -47,11 +47,12 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   if (traces()) trace::start(options_.trace);
   if (comm_.rank() == 0 && !options_.quiet) say_overrides(options_);
   pool(comm_.device()).reset_peaks();
+  const bool batch_given = options_.global_batch > 0 || options_.accumulation_steps > 0;
   settle_batch();
   identify();
   std::optional<dist::CheckpointReader> checkpoint;
   comm_.agree({"train.start", dist::Phase::setup}, agreement());
-  if (options_.resume) adopt(checkpoint.emplace(options_.out, "", dist::ranks_of(comm_)));
+  if (options_.resume) adopt(checkpoint.emplace(options_.out, "", dist::ranks_of(comm_)), batch_given);
   if (options_.engine.engine == dist::EngineKind::automatic) choose();
   model_ = build_on_meta(family_, options_.size, options_.seed);
   identity_.parameters = model_->parameter_count();
@@ -133,7 +134,8 @@ bool Trainer::train() {
                              .micro_batches = options_.engine.micro_steps,
                              .rank = comm_.rank(),
                              .world = comm_.size(),
-                             .first_step = static_cast<uint64_t>(steps_done())};
+                             .first_step = static_cast<uint64_t>(steps_done()),
+                             .samples_before = static_cast<uint64_t>(record_.samples)};
   Feed feed(data_, batches, options_.engine.engine == dist::EngineKind::dp, comm_);
   while (steps_done() < options_.steps) {
     const dist::StepResult result = step(feed);
@@ -178,6 +180,7 @@ dist::StepResult Trainer::step(Feed& feed) {
   record_.losses.push_back(result.loss);
   record_.loss_scales.push_back(result.loss_scale);
   record_.skipped.push_back(result.skipped);
+  record_.samples += options_.global_batch;
   if (result.applied) ++record_.applied;
   if (record_.first_step_ms == 0) record_.first_step_ms = 1e3 * seconds_since_start();
   progress_->step({.step = steps_done() - 1,

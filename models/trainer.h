@@ -37,7 +37,7 @@ class Trainer {
  private:
   void settle_batch();
   void identify();
-  void adopt(const dist::CheckpointReader& checkpoint);
+  void adopt(const dist::CheckpointReader& checkpoint, bool batch_given);
   void restore(const dist::CheckpointReader& checkpoint);
   std::map<std::string, std::string> agreement() const;
   void choose();

@@ -103,8 +103,13 @@ std::map<std::string, std::string> Trainer::agreement() const {
 }
 
 // Before the engine is made: what the run began with that the command line leaves open, and refusal of what differs.
-void Trainer::adopt(const dist::CheckpointReader& checkpoint) {
+void Trainer::adopt(const dist::CheckpointReader& checkpoint, bool batch_given) {
   const Numerics saved = parse_numerics(checkpoint.numerics(), checkpoint.path());
+  if (!batch_given && accepts_change(options_.accept_change, "world")) {
+    options_.global_batch = global_batch_of(saved, checkpoint.path());
+    settle_batch();
+    identify();
+  }
   const auto order = saved.find("accumulation");
   if (options_.engine.accumulation == dist::Accumulation::automatic && order != saved.end()) {
     options_.engine.accumulation = dist::parse_accumulation(order->second);

@@ -76,14 +76,19 @@ TEST_F(Resume, OnAnotherEngineGoesOnWithTheSameBits) {
 }
 
 TEST_F(Resume, OnAnotherNumberOfRanksIsRefusedUnlessAccepted) {
-  const std::string more = "--save-every 6 --global-batch 12 --out " + (folder / "run");
-  const Json first = run("--engine zero2 " + more);
-  const Outcome refused = gpt2(command("--engine zero3 --ranks 3 --steps 20 --resume " + more));
+  const std::string more = " --save-every 6 --out " + (folder / "run");
+  const Json first = run("--engine zero2 --global-batch 12" + more);
+  const Outcome refused = gpt2(command("--engine zero3 --ranks 3 --steps 20 --resume" + more));
   EXPECT_EQ(refused.code, 3) << refused.both();
   EXPECT_NE(refused.err.find("world 2, this run has 3 (--accept-change world"), std::string::npos) << refused.err;
-  const Json on = run("--engine zero3 --ranks 3 --steps 20 --resume --accept-change world " + more);
+  const Json on = run("--engine zero3 --ranks 3 --steps 20 --resume --accept-change world" + more);
+  EXPECT_EQ(on.at("numerics").at("micro_steps"), "2") << "the global batch is the run's";
   EXPECT_EQ(on.at("loss_bits").size(), 20u);
   for (size_t i = 0; i < 16; ++i) EXPECT_EQ(on.at("loss_bits")[i], first.at("loss_bits")[i]);
+  const Outcome uneven = gpt2(command("--engine zero3 --ranks 4 --steps 24 --resume --accept-change world" + more));
+  EXPECT_EQ(uneven.code, 2) << uneven.both();
+  EXPECT_NE(uneven.err.find("12"), std::string::npos) << uneven.err;
+  run("--engine zero3 --ranks 4 --steps 24 --resume --accept-change world --global-batch 16" + more);
 }
 
 TEST_F(Resume, SavingBesideTrainingChangesNoBitAndTheLastSaveIsWaitedFor) {

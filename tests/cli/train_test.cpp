@@ -175,6 +175,25 @@ TEST_F(Train, Zero3ValidatesSavesAndGeneratesAsDdpDoes) {
   EXPECT_EQ(written["ddp"], written["zero3"]);
 }
 
+TEST_F(Train, ExportNeedsOnlyTheFolder) {
+  run("a", "--engine zero3 --ranks 2 --precision bf16 --out " + (folder / "run"));
+  const std::string from = "export --from " + (folder / "run"), to = " --to " + (folder / "model.safetensors");
+  const Outcome done = gpt2(from + to + " --dtype bf16");
+  EXPECT_EQ(done.code, 0) << done.both();
+  const std::string file = read(folder / "model.safetensors");
+  ASSERT_GT(file.size(), 8u);
+  const auto header = nlohmann::json::parse(
+      file.substr(8, static_cast<unsigned char>(file[0]) + (static_cast<unsigned char>(file[1]) << 8)));
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : header.items())
+    if (name != "__metadata__") bytes = std::max(bytes, tensor.at("data_offsets")[1].get<uint64_t>());
+  EXPECT_EQ(bytes, 2 * read_json(folder / "a").at("parameters").get<uint64_t>());
+  EXPECT_EQ(gpt2(from).code, 2) << "--to is missing";
+  EXPECT_EQ(gpt2(from + to + " --dtype f64").code, 2);
+  EXPECT_EQ(gpt2("export --from " + (folder / "text") + to).code, 3);
+  EXPECT_EQ(gpt2(from + " --to " + (folder / "none/model")).code, 4);
+}
+
 TEST_F(Train, BenchMeasuresEfficiency) {
   const Outcome outcome = gpt2(
       "bench --size nano --layers 1 --width 32 --heads 2 --context 32 --vocab 100"

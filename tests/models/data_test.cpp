@@ -150,6 +150,16 @@ TEST(Data, AResumedRunGoesOnWhereItWas) {
   options.first_step = 9;
   Batch batch;
   EXPECT_FALSE(data.batches(options).next(batch));
+
+  // Larger steps from there on neither skip a sample nor take one again.
+  options = {.size = 4, .context = 8, .steps = 8, .seed = 3, .micro_batches = 1, .first_step = 5, .samples_before = 20};
+  Values before, after;
+  for (size_t i = 10; i < 16; ++i) before.insert(before.end(), whole[i].begin(), whole[i].end());
+  for (auto& larger : data.batches(options)) {
+    const Values tokens = larger.tokens.to_vector<int32_t>();
+    after.insert(after.end(), tokens.begin(), tokens.end());
+  }
+  EXPECT_EQ(after, before);
 }
 
 TEST(Prefetch, StopsCleanlyWhileItIsAhead) {

@@ -119,10 +119,12 @@ TEST_F(MpiTraining, HasTheBitsOfThreadRanksOnTwoHosts) {
 }
 
 TEST_F(MpiTraining, ResumesAfterAKillWithTheBitsOfTheUninterruptedRun) {
-  const Json whole = succeed(train("--engine ddp --ranks 2"), "whole");
-  for (const int victim : {0, 1}) {
-    const std::string out = path("killed-" + std::to_string(victim));
-    const std::string command = mpirun(train("--engine ddp --save-every 2 --out " + out));
+  for (const auto& [victim, options] : {std::pair(0, "--engine ddp"), std::pair(1, "--engine zero2 --precision fp16"),
+                                        std::pair(1, "--engine zero3 --precision bf16 --async-save")}) {
+    SCOPED_TRACE(options);
+    const Json whole = succeed(train(options + std::string(" --ranks 2")), "whole");
+    const std::string out = path("killed-" + std::string(options).substr(9, 5));
+    const std::string command = mpirun(train(options + std::string(" --save-every 2 --out ") + out));
     {
       Job job(command);
       const pid_t process = job.rank(victim);
