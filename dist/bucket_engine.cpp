@@ -82,15 +82,17 @@ void BucketEngine::start() try {
 
 // Which parts this rank updates, where their parameters and optimizer state lie, and who gives what to the norm.
 void BucketEngine::own_parts() {
+  const bool dry = comm_.device().type == DeviceType::meta;  // no values, no norm: what others hold doesn't matter
   std::vector<std::vector<Slice>> held;
   for (size_t b = 0; b < space_.buckets().size(); ++b) {
     for (const Message& message : space_.buckets()[b].messages) {
       const Shards shards = owners(message);
       held.resize(static_cast<size_t>(shards.ranks()));
       for (int rank = 0; rank < shards.ranks(); ++rank) {
+        const bool mine = rank == comm_.rank() || shards.ranks() == 1;
+        if (dry && !mine) continue;
         const int64_t begin = message.begin + shards.offset(rank), end = begin + shards.count(rank);
         for (const Slice& slice : space_.slices(begin, end)) held[static_cast<size_t>(rank)].push_back(slice);
-        const bool mine = rank == comm_.rank() || shards.ranks() == 1;
         if (mine && begin < end) owned_.push_back({static_cast<int>(b), begin, end, {}});
       }
     }

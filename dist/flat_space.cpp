@@ -102,10 +102,12 @@ void FlatSpace::split_evenly(int world) {
       const std::vector<int64_t> chunk = boundaries(*this, message.begin, message.end);
       std::vector<int64_t> counts;
       int64_t begin = message.begin;
+      auto cut = chunk.begin();  // walks: neighbours' cuts lie near each other
       for (int64_t& mine : owned) {
         const int64_t share = total / world - mine;
         const int64_t wanted = std::clamp(begin + share, begin, message.end);
-        auto cut = std::lower_bound(chunk.begin(), chunk.end(), wanted);
+        while (cut != chunk.begin() && *(cut - 1) >= wanted) --cut;
+        while (*cut < wanted) ++cut;
         if (cut != chunk.begin() && *cut - wanted > wanted - *(cut - 1) && *(cut - 1) >= begin)
           --cut;  // the nearer boundary
         const bool last = counts.size() + 1 == owned.size();
