@@ -56,6 +56,17 @@ TEST_F(Engines, HaveTheSameBitsIn16Bits) {
   EXPECT_NE(outcome.out.find("precision fp16: products by "), std::string::npos) << outcome.both();
 }
 
+TEST_F(Engines, OtherReductionsStayCloseToTheOrderedOne) {
+  const std::string more = "--ranks 3 --engine ddp --steps 10 --reduction ";
+  const auto ordered = run(more + "ordered").at("loss").get<std::vector<double>>();
+  ASSERT_EQ(ordered.size(), 10u);
+  for (const char* reduction : {"ring", "native"}) {
+    const auto loss = run(more + reduction).at("loss").get<std::vector<double>>();
+    ASSERT_EQ(loss.size(), ordered.size());
+    for (size_t i = 0; i < loss.size(); ++i) EXPECT_NEAR(loss[i], ordered[i], 1e-6 * ordered[i]) << reduction << i;
+  }
+}
+
 TEST_F(Engines, ElasticDeterminismGivesAnyNumberOfRanksTheSameBits) {
   for (const char* precision : {"f32", "bf16", "fp16"}) {
     SCOPED_TRACE(precision);

@@ -126,6 +126,28 @@ TEST(EngineFaults, AllRanksSkipAnOverflowOfF16AndTheScaleFollowsItsAlgorithm) {
   }
 }
 
+// Gradients unscaled with the scale just updated would have half their norm after a growth, and half the step.
+TEST(EngineFaults, TheStepAfterAGrowthHasRightGradients) {
+  for (const EngineKind engine : engines) {
+    const auto run = [&](optim::LossScaleOptions scale) {
+      Training r = training_of(engine);
+      r.steps = 5;
+      r.options.precision = DType::f16;
+      r.options.optimizer.type = "sgd";
+      r.options.loss_scale = scale;
+      return train_poisoned(r, {.when = [](int) { return false; }}).results;
+    };
+    const auto growing = run({.initial_power = 10, .window = 1}), fixed = run({.fixed = 1024});
+    std::vector<double> scales;
+    for (size_t i = 0; i < growing.size(); ++i) {
+      scales.push_back(growing[i].loss_scale);
+      EXPECT_NEAR(growing[i].norm, fixed[i].norm, 0.01 * fixed[i].norm) << name_of(engine) << " step " << i;
+      EXPECT_NEAR(growing[i].loss, fixed[i].loss, 0.01 * fixed[i].loss) << name_of(engine) << " step " << i;
+    }
+    EXPECT_EQ(scales, (std::vector<double>{1024, 1024, 2048, 4096, 8192})) << name_of(engine);
+  }
+}
+
 TEST(EngineFaults, AnOverflowAtTheSmallestScaleEndsTheRun) {
   Training r = training_of(EngineKind::zero2);
   r.steps = 10;
