@@ -73,6 +73,7 @@ void killed_in(Comm& comm, const std::string& where) {
   const auto engine = initialize({Unit{"model", {w}}}, {.engine = EngineKind::zero2}, comm);
   for (int step = 0; step < 4; ++step) {
     const bool now = comm.rank() == 1 && step == 2;
+    const Tensor master = engine->state().front().values;
     const Variable loss = engine->forward([&] {
       if (now && where == "forward") raise(SIGKILL);
       return mean(w * w);
@@ -80,7 +81,6 @@ void killed_in(Comm& comm, const std::string& where) {
     engine->backward(loss);
     std::thread killer;
     if (now && where == "optimizer") {
-      const Tensor master = engine->state().front().values;
       const auto* first = static_cast<const volatile float*>(master.data<float>());
       killer = std::thread([first, before = *first] {
         while (*first == before) {}
