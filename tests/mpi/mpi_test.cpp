@@ -41,7 +41,7 @@ class Mpi : public testing::Test {
 
   // Two ranks on hosts of their own: network namespaces joined by a link with delay.
   Result on_two_hosts(const std::string& arguments) {
-    return job(fmt::format("{}/tests/mpi/two_hosts.sh {} {}", SG_SOURCE_DIR, SG_MPI_RANKS, arguments));
+    return job(fmt::format("{} {} {}", SG_TWO_HOSTS, SG_MPI_RANKS, arguments));
   }
 
   Result job(const std::string& program) {

@@ -111,7 +111,7 @@ TEST_F(MpiTraining, AutoTakesWhatJustFits) {
 }
 
 TEST_F(MpiTraining, HasTheBitsOfThreadRanksOnTwoHosts) {
-  Job job(std::string(SG_SOURCE_DIR) + "/tests/mpi/two_hosts.sh " + train("--engine ddp --receipt " + path("hosts")));
+  Job job(std::string(SG_TWO_HOSTS) + " " + train("--engine ddp --receipt " + path("hosts")));
   const JobResult result = job.wait();
   if (result.status == 77) GTEST_SKIP() << result.output;
   ASSERT_EQ(result.status, 0) << result.output;
