@@ -17,6 +17,20 @@ struct Setting {
   void (*take)(const Config& from, TrainOptions& to);
 };
 
+// Takes a field as the file has it.
+template <auto field>
+void engine(const Config& from, TrainOptions& to) {
+  to.engine.*field = from.engine.*field;
+}
+template <auto field>
+void optimizer(const Config& from, TrainOptions& to) {
+  to.engine.optimizer.*field = from.engine.optimizer.*field;
+}
+template <auto field>
+void schedule(const Config& from, TrainOptions& to) {
+  to.schedule.*field = from.schedule.*field;
+}
+
 const Setting batch_settings[] = {
     // A batch alone leaves the micro-batch to the arithmetic.
     {"--micro-batch",
@@ -34,70 +48,37 @@ const Setting batch_settings[] = {
 };
 
 const Setting engine_settings[] = {
-    {"--precision",
-     {"fp16.enabled", "bf16.enabled"},
-     {},
-     [](const Config& c, TrainOptions& o) { o.engine.precision = c.engine.precision; }},
-    {nullptr, {}, {"fp16"}, [](const Config& c, TrainOptions& o) { o.engine.loss_scale = c.engine.loss_scale; }},
-    {"--on-nonfinite",
-     {"on_nonfinite"},
-     {},
-     [](const Config& c, TrainOptions& o) { o.engine.on_nonfinite = c.engine.on_nonfinite; }},
-    {"--elastic-determinism",
-     {"elastic_determinism"},
-     {},
-     [](const Config& c, TrainOptions& o) { o.engine.elastic_determinism = c.engine.elastic_determinism; }},
-    {nullptr,
-     {"prescale_gradients"},
-     {},
-     [](const Config& c, TrainOptions& o) { o.engine.prescale_gradients = c.engine.prescale_gradients; }},
-    {nullptr,
-     {"gradient_predivide_factor"},
-     {},
-     [](const Config& c, TrainOptions& o) { o.engine.predivide = c.engine.predivide; }},
-    {nullptr,
-     {"communication_data_type"},
-     {},
-     [](const Config& c, TrainOptions& o) { o.engine.communication = c.engine.communication; }},
-    {"--accumulation",
-     {"zero_optimization.accumulation"},
-     {},
-     [](const Config& c, TrainOptions& o) { o.engine.accumulation = c.engine.accumulation; }},
-    {"--partition",
-     {"zero_optimization.partition"},
-     {},
-     [](const Config& c, TrainOptions& o) { o.engine.partition = c.engine.partition; }},
-    {"--reduction",
-     {"comm.reduction"},
-     {},
-     [](const Config& c, TrainOptions& o) { o.engine.reduction = c.engine.reduction; }},
+    {"--precision", {"fp16.enabled", "bf16.enabled"}, {}, engine<&dist::Options::precision>},
+    {nullptr, {}, {"fp16"}, engine<&dist::Options::loss_scale>},
+    {"--on-nonfinite", {"on_nonfinite"}, {}, engine<&dist::Options::on_nonfinite>},
+    {"--elastic-determinism", {"elastic_determinism"}, {}, engine<&dist::Options::elastic_determinism>},
+    {nullptr, {"prescale_gradients"}, {}, engine<&dist::Options::prescale_gradients>},
+    {nullptr, {"gradient_predivide_factor"}, {}, engine<&dist::Options::predivide>},
+    {nullptr, {"communication_data_type"}, {}, engine<&dist::Options::communication>},
+    {"--accumulation", {"zero_optimization.accumulation"}, {}, engine<&dist::Options::accumulation>},
+    {"--partition", {"zero_optimization.partition"}, {}, engine<&dist::Options::partition>},
+    {"--reduction", {"comm.reduction"}, {}, engine<&dist::Options::reduction>},
     {"--bucket-bytes",
      {"zero_optimization.reduce_bucket_size"},
      {},
      [](const Config& c, TrainOptions& o) {  // after the precision
        o.engine.bucket_bytes = c.bucket_elements * static_cast<int64_t>(size_of(o.engine.precision));
      }},
-    {"--overlap",
-     {"zero_optimization.overlap_comm"},
-     {},
-     [](const Config& c, TrainOptions& o) { o.engine.overlap = c.engine.overlap; }},
-    {"--zero1-reduce",
-     {"zero_optimization.zero1_reduce"},
-     {},
-     [](const Config& c, TrainOptions& o) { o.engine.zero1_all_reduce = c.engine.zero1_all_reduce; }},
+    {"--overlap", {"zero_optimization.overlap_comm"}, {}, engine<&dist::Options::overlap>},
+    {"--zero1-reduce", {"zero_optimization.zero1_reduce"}, {}, engine<&dist::Options::zero1_all_reduce>},
     {"--prefetch-elements",
      {"zero_optimization.stage3_prefetch_bucket_size"},
      {},
-     [](const Config& c, TrainOptions& o) { o.engine.prefetch_elements = c.engine.prefetch_elements; }},
+     engine<&dist::Options::prefetch_elements>},
     {"--max-live-elements",
      {"zero_optimization.stage3_max_live_parameters"},
      {},
-     [](const Config& c, TrainOptions& o) { o.engine.max_live_elements = c.engine.max_live_elements; }},
+     engine<&dist::Options::max_live_elements>},
     {"--persistent-elements",
      {"zero_optimization.stage3_param_persistence_threshold"},
      {},
-     [](const Config& c, TrainOptions& o) { o.engine.persistent_elements = c.engine.persistent_elements; }},
-    {"--clip", {"gradient_clipping"}, {}, [](const Config& c, TrainOptions& o) { o.engine.clip = c.engine.clip; }},
+     engine<&dist::Options::persistent_elements>},
+    {"--clip", {"gradient_clipping"}, {}, engine<&dist::Options::clip>},
     {"--comm-timeout",
      {"comm.timeout_seconds"},
      {},
@@ -107,22 +88,13 @@ const Setting engine_settings[] = {
 
 // An optimizer without a scheduler has a constant rate.
 const Setting optimizer_settings[] = {
-    {"--optimizer",
-     {"optimizer.type"},
-     {"optimizer"},
-     [](const Config& c, TrainOptions& o) { o.engine.optimizer.type = c.engine.optimizer.type; }},
-    {"--beta1",
-     {"optimizer.params.betas"},
-     {"optimizer"},
-     [](const Config& c, TrainOptions& o) { o.engine.optimizer.beta1 = c.engine.optimizer.beta1; }},
-    {"--beta2",
-     {"optimizer.params.betas"},
-     {"optimizer"},
-     [](const Config& c, TrainOptions& o) { o.engine.optimizer.beta2 = c.engine.optimizer.beta2; }},
+    {"--optimizer", {"optimizer.type"}, {"optimizer"}, optimizer<&optim::OptimizerOptions::type>},
+    {"--beta1", {"optimizer.params.betas"}, {"optimizer"}, optimizer<&optim::OptimizerOptions::beta1>},
+    {"--beta2", {"optimizer.params.betas"}, {"optimizer"}, optimizer<&optim::OptimizerOptions::beta2>},
     {"--weight-decay",
      {"optimizer.params.weight_decay"},
      {"optimizer"},
-     [](const Config& c, TrainOptions& o) { o.engine.optimizer.weight_decay = c.engine.optimizer.weight_decay; }},
+     optimizer<&optim::OptimizerOptions::weight_decay>},
     {nullptr,
      {},
      {"optimizer"},
@@ -131,22 +103,13 @@ const Setting optimizer_settings[] = {
        o.engine.optimizer.momentum = c.engine.optimizer.momentum;
        o.engine.optimizer.nesterov = c.engine.optimizer.nesterov;
      }},
-    {"--schedule",
-     {"scheduler.type"},
-     {"optimizer", "scheduler"},
-     [](const Config& c, TrainOptions& o) { o.schedule.kind = c.schedule.kind; }},
+    {"--schedule", {"scheduler.type"}, {"optimizer", "scheduler"}, schedule<&optim::Schedule::kind>},
     {"--lr",
      {"optimizer.params.lr", "scheduler.params.warmup_max_lr"},
      {"optimizer", "scheduler"},
-     [](const Config& c, TrainOptions& o) { o.schedule.lr = c.schedule.lr; }},
-    {"--min-lr",
-     {"scheduler.params.cos_min_ratio"},
-     {"optimizer", "scheduler"},
-     [](const Config& c, TrainOptions& o) { o.schedule.min_lr = c.schedule.min_lr; }},
-    {"--warmup",
-     {"scheduler.params.warmup_num_steps"},
-     {"optimizer", "scheduler"},
-     [](const Config& c, TrainOptions& o) { o.schedule.warmup = c.schedule.warmup; }},
+     schedule<&optim::Schedule::lr>},
+    {"--min-lr", {"scheduler.params.cos_min_ratio"}, {"optimizer", "scheduler"}, schedule<&optim::Schedule::min_lr>},
+    {"--warmup", {"scheduler.params.warmup_num_steps"}, {"optimizer", "scheduler"}, schedule<&optim::Schedule::warmup>},
     {nullptr,
      {},
      {"scheduler"},

@@ -4,16 +4,15 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/core/temporary_folder.h"
 #include "tests/mpi/job.h"
 
 namespace sg::testing {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int64_t endless = 200'000;  // steps
@@ -22,16 +21,10 @@ class MpiTraining : public ::testing::Test {
  protected:
   void SetUp() override {
     if (std::string(SG_MPIEXEC).empty()) GTEST_SKIP() << "this build has no MPI";
-    std::string name = (fs::temp_directory_path() / "shardgrad-mpi-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
     write_text("text", 17);
   }
-  void TearDown() override {
-    if (!folder_.empty()) fs::remove_all(folder_);
-  }
 
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string path(const std::string& name) const { return folder_ / name; }
   void write_text(const std::string& name, int period) const {
     std::ofstream file(path(name));
     for (int i = 0; i < 400; ++i) file << i % period << " bottles hang on the wall, " << i % 5 << " fall. ";
@@ -82,7 +75,7 @@ class MpiTraining : public ::testing::Test {
   }
 
  private:
-  std::string folder_;
+  test::TemporaryFolder folder_;
 };
 
 TEST_F(MpiTraining, HasTheBitsOfThreadRanks) {
