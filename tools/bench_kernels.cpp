@@ -111,7 +111,7 @@ Timing measure(const Shape& s, kernels::ThreadPool& pool) {
                s.a_transposed ? s.m : s.k, b.data(), s.b_transposed ? s.k : s.n, 0.0f, c.data(), s.n);
 #endif
   };
-  const int repeats = static_cast<int>(std::clamp(5e7 / (2.0 * s.m * s.n * s.k), 1.0, 100.0));
+  const int repeats = static_cast<int>(std::clamp(2e9 / (2.0 * s.m * s.n * s.k), 1.0, 100.0));
   Timing best{1e9, 1e9};
   for (int round = 0; round < 20; ++round) {
     best.ours = std::min(best.ours, seconds(repeats, ours));

@@ -116,6 +116,22 @@ SG_INLINE Mask load_mask(const bool* p, Part part) { return mask_of_bytes(load_p
 SG_INLINE void store(bool* p, Mask x, Full) { _mm_storel_epi64(reinterpret_cast<__m128i*>(p), bytes_of_mask(x)); }
 SG_INLINE void store(bool* p, Mask x, Part part) { store_part(p, bytes_of_mask(x), part.n); }
 
+// out[n] = element n of each of 8 rows.
+SG_INLINE void load_columns(const float* rows, int64_t stride, Vec (&out)[4]) {
+  __m256 x[4];  // rows n and n + 4
+  for (int64_t n = 0; n < 4; ++n) {
+    x[n] = _mm256_set_m128(_mm_loadu_ps(rows + (n + 4) * stride), _mm_loadu_ps(rows + n * stride));
+  }
+  const auto pairs = [](__m256 a, __m256 b) { return _mm256_castps_pd(_mm256_unpacklo_ps(a, b)); };
+  const auto high_pairs = [](__m256 a, __m256 b) { return _mm256_castps_pd(_mm256_unpackhi_ps(a, b)); };
+  const __m256d low01 = pairs(x[0], x[1]), low23 = pairs(x[2], x[3]);
+  const __m256d high01 = high_pairs(x[0], x[1]), high23 = high_pairs(x[2], x[3]);
+  out[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(low01, low23));
+  out[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low01, low23));
+  out[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high01, high23));
+  out[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23));
+}
+
 // Over all lanes, always in the same order: halves are folded onto each other.
 SG_INLINE float horizontal_sum(Vec x) {
   __m128 q = _mm_add_ps(_mm256_castps256_ps128(x.v), _mm256_extractf128_ps(x.v, 1));

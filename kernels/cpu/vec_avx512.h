@@ -93,6 +93,24 @@ SG_INLINE void store(bool* p, Mask x, Full) {
 }
 SG_INLINE void store(bool* p, Mask x, Part part) { _mm_mask_storeu_epi8(p, part.m, _mm_maskz_set1_epi8(x.m, 1)); }
 
+// out[n] = element n of each of 16 rows.
+SG_INLINE void load_columns(const float* rows, int64_t stride, Vec (&out)[4]) {
+  __m512 x[4];  // row n + 4·l in the l-th quarter
+  for (int64_t n = 0; n < 4; ++n) {
+    const auto quarter = [&](int64_t l) { return _mm_loadu_ps(rows + (n + 4 * l) * stride); };
+    x[n] = _mm512_insertf32x4(_mm512_castps128_ps512(quarter(0)), quarter(1), 1);
+    x[n] = _mm512_insertf32x4(_mm512_insertf32x4(x[n], quarter(2), 2), quarter(3), 3);
+  }
+  const auto pairs = [](__m512 a, __m512 b) { return _mm512_castps_pd(_mm512_unpacklo_ps(a, b)); };
+  const auto high_pairs = [](__m512 a, __m512 b) { return _mm512_castps_pd(_mm512_unpackhi_ps(a, b)); };
+  const __m512d low01 = pairs(x[0], x[1]), low23 = pairs(x[2], x[3]);
+  const __m512d high01 = high_pairs(x[0], x[1]), high23 = high_pairs(x[2], x[3]);
+  out[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+  out[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+  out[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+  out[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+}
+
 // Over all lanes, always in the same order: halves are folded onto each other.
 SG_INLINE float horizontal_sum(Vec x) {
   const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
