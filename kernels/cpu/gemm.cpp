@@ -20,10 +20,10 @@ namespace {
 #ifdef SG_ONEDNN
 
 // oneDNN multiplies aᵀ·b slowest, most of all where the columns of a tile lie far apart. Turning a first costs a few
-// hundredths of the product; but where b is the wider matrix its rows are what is far apart, and nothing is won.
-constexpr int64_t least_turned_columns = 64;
+// hundredths of the product; but where b's rows are further apart than a's, in a page each, nothing is won.
+constexpr int64_t least_turned_columns = 256, page = 4096 / sizeof(float);
 bool turns(const Product& p) {
-  return p.a.transposed && !p.b.transposed && p.n >= least_turned_columns && p.b.ld <= 2 * p.a.ld;
+  return p.a.transposed && !p.b.transposed && p.n >= least_turned_columns && p.b.ld <= (p.a.ld > page ? p.a.ld : page);
 }
 
 // A row of the turned a, (m, k): not a multiple of 4 KiB, which would put all of a column into one set of the cache.
@@ -48,9 +48,7 @@ void turn(const Product& p, float* out) {
   }
 }
 
-size_t scratch_f32(const Product& p) {
-  return turns(p) ? static_cast<size_t>(p.m * turned_ld(p)) * sizeof(float) : 0;
-}
+size_t scratch_f32(const Product& p) { return turns(p) ? static_cast<size_t>(p.m * turned_ld(p)) * sizeof(float) : 0; }
 
 void gemm_f32(const Product& p, void* scratch) {
   if (!turns(p)) return onednn::gemm_f32(p);
