@@ -1,12 +1,15 @@
-// Speed of the products: our fixed tile grid on a pool of threads against oneDNN's own threading of the whole product.
-// usage: bench_kernels [threads]
+// Speed of the products: our fixed tile grid on a pool of threads against oneDNN's own threading of the whole product;
+// and of causal attention, against the speed of a product.
+// usage: bench_kernels [threads [products|attention]]
 #include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "kernels/cpu/runtime/parallel.h"
@@ -123,17 +126,9 @@ Timing measure(const Shape& s, kernels::ThreadPool& pool) {
   return best;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const int threads = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
-  if (threads < 1 || argc > 2) {
-    fmt::print(stderr, "usage: bench_kernels [threads]      (default: every processor)\n");
-    return 2;
-  }
-  kernels::ThreadPool pool(threads);
+void products(kernels::ThreadPool& pool) {
   fmt::print("f32 products, {} threads, {}: GFLOP/s on the fixed tile grid, by oneDNN's own threading, ratio\n",
-             threads, cpu_kernels()->name);
+             pool.threads(), cpu_kernels()->name);
   double flops = 0, ours = 0, onednn = 0;
   for (const Shape& s : shapes) {
     const double work = 2.0 * s.m * s.n * s.k;
@@ -143,4 +138,95 @@ int main(int argc, char** argv) {
                work / t.onednn / 1e9, t.onednn / t.ours);
   }
   fmt::print("{:42}  {:6.1f}  {:6.1f}  {:5.2f}\n", "all", flops / ours / 1e9, flops / onednn / 1e9, onednn / ours);
+}
+
+struct Heads {
+  const char* name;
+  int64_t b, h, t, d;
+};
+
+constexpr Heads heads[] = {
+    {"nano", 12, 4, 64, 32},
+    {"nano 256", 4, 4, 256, 32},
+    {"124m", 4, 12, 64, 64},
+    {"124m 1024", 1, 12, 1024, 64},
+};
+
+// One of the three parts of rows (b, t, 3, h, d), as a model's qkv layer writes them; alone with parts = 1.
+View head_view(const Array& data, const Heads& x, int64_t parts, int64_t part) {
+  View v;
+  v.data = data.data() + part * x.h * x.d;
+  v.rank = 4;
+  const int64_t row = parts * x.h * x.d;
+  v.shape[0] = x.b, v.shape[1] = x.h, v.shape[2] = x.t, v.shape[3] = x.d;
+  v.strides[0] = x.t * row, v.strides[1] = x.d, v.strides[2] = row, v.strides[3] = 1;
+  return v;
+}
+
+struct AttentionTiming {
+  double forward = 1e9, backward = 1e9;  // seconds
+};
+
+AttentionTiming measure(const Heads& x, kernels::ThreadPool& pool) {
+  const int64_t n = x.b * x.h * x.t * x.d;
+  const Array qkv(3 * n, 0), d_qkv(3 * n, 0), out(n, 0), d_out(n, 0), lse(x.b * x.h * x.t, 0);
+  for (int64_t i = 0; i < 3 * n; ++i) qkv.data()[i] = static_cast<float>(i * 2654435761 % 1001 - 500) / 300;
+  for (int64_t i = 0; i < n; ++i) d_out.data()[i] = static_cast<float>(i * 40503 % 1001 - 500) / 300;
+  const auto part = [&](const Array& a, int64_t i) { return head_view(a, x, 3, i); };
+  const View q = part(qkv, 0), k = part(qkv, 1), v = part(qkv, 2), vo = head_view(out, x, 1, 0);
+  View vl;
+  vl.data = lse.data(), vl.rank = 3;
+  vl.shape[0] = x.b, vl.shape[1] = x.h, vl.shape[2] = x.t;
+  vl.strides[0] = x.h * x.t, vl.strides[1] = x.t, vl.strides[2] = 1;
+  AttentionOptions options;
+  options.scale = 1 / std::sqrt(static_cast<float>(x.d)), options.causal = true;
+  const KernelTable& table = *cpu_kernels();
+  const size_t bytes = std::max(table.attention_workspace(q, k, false, pool.threads()),
+                                table.attention_workspace(q, k, true, pool.threads()));
+  const Array scratch(static_cast<int64_t>(bytes / sizeof(float) + 1), 0);
+  const Workspace workspace{scratch.data(), bytes};
+  const int repeats = static_cast<int>(std::clamp(1e8 / (4.0 * static_cast<double>(n * x.t)), 1.0, 50.0));
+  AttentionTiming best;
+  for (int round = 0; round < 30; ++round) {
+    best.forward = std::min(
+        best.forward, seconds(repeats, [&] { table.attention.f32(q, k, v, vo, vl, options, workspace, {&pool}); }));
+    best.backward =
+        std::min(best.backward, seconds(repeats, [&] {
+                   table.attention_backward.f32(q, k, v, vo, vl, head_view(d_out, x, 1, 0), part(d_qkv, 0),
+                                                part(d_qkv, 1), part(d_qkv, 2), options, workspace, {&pool});
+                 }));
+  }
+  return best;
+}
+
+void attention(kernels::ThreadPool& pool) {
+  constexpr Shape whole = {"", 1024, 768, 768, false, true};
+  const double limit = 2.0 * whole.m * whole.n * whole.k / measure(whole, pool).ours;
+  fmt::print(
+      "f32 causal attention, {} threads, {}: µs and GFLOP/s on visible pairs, forward and backward; share of the "
+      "{:.1f} "
+      "GFLOP/s of a product of {} × {} × {}\n",
+      pool.threads(), cpu_kernels()->name, limit / 1e9, whole.m, whole.n, whole.k);
+  for (const Heads& x : heads) {
+    const AttentionTiming t = measure(x, pool);
+    const double products = static_cast<double>(x.b * x.h * x.t * (x.t + 1) / 2 * x.d) * 2;
+    const double forward = 2 * products / t.forward, backward = 5 * products / t.backward;
+    fmt::print("{:10} {:3} × {:2} × {:4} × {:2}  {:8.1f} {:6.1f} {:5.2f}  {:8.1f} {:6.1f} {:5.2f}\n", x.name, x.b, x.h,
+               x.t, x.d, t.forward * 1e6, forward / 1e9, forward / limit, t.backward * 1e6, backward / 1e9,
+               backward / limit);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int threads = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
+  const std::string what = argc > 2 ? argv[2] : "";
+  if (threads < 1 || argc > 3 || (!what.empty() && what != "products" && what != "attention")) {
+    fmt::print(stderr, "usage: bench_kernels [threads [products|attention]]      (default: every processor, both)\n");
+    return 2;
+  }
+  kernels::ThreadPool pool(threads);
+  if (what != "attention") products(pool);
+  if (what != "products") attention(pool);
 }

@@ -1,6 +1,6 @@
 // Attention forward by tiles with a running softmax (Dao et al., "FlashAttention", 2022): no (t, s) matrix exists, and
-// tiles that a causal mask hides are never computed. Keys and values are copied once; then a task is a block of queries
-// of one head.
+// little is computed of what a causal mask hides. A task is a block of queries of one head; it copies the keys and
+// values that it meets, which costs a few hundredths of their products and saves tasks and memory between them.
 #include "kernels/cpu/attention.h"
 
 #include "kernels/cpu/kernels.h"
@@ -10,32 +10,26 @@ namespace sg::kernels::SG_ISA {
 namespace heads {
 namespace {
 
-constexpr int64_t query_rows = 48;
-constexpr int64_t key_columns = 4 * block_keys;  // of a tile of scores
-
 template <class W>
 struct Buffers {
-  W *keys, *values;  // (b, hk, key blocks, d, block_keys) and (b, hk, s, padded), of all threads
-  W* scores;         // (query_rows, key_columns)
-  W *q, *out;        // (query_rows, padded); out is not yet divided by the sum
-  W *maximum, *sum;  // (query_rows)
-  W* factors;        // (key_columns), dropout
-  size_t shared, per_thread;
+  W *q, *out;                  // (width, padded); out is not yet divided by the sum
+  W* q_turned;                 // (padded, width)
+  W *keys, *values;            // (key_block, padded)
+  W *scores, *rows, *turned;   // (key_block, width); the last two for mask and dropout
+  W *maximum, *sum, *rescale;  // (width), of each query
+  size_t per_thread;
 
   Buffers(void* data, const Geometry& g, int worker) {
-    Carver all(data);
-    keys = all.take<W>(g.b * g.hk * g.key_blocks() * g.d * block_keys);
-    values = all.take<W>(g.b * g.hk * g.s * g.padded);
-    shared = all.bytes();
-    const auto take_own = [&](Carver own) {
-      scores = own.take<W>(query_rows * key_columns);
-      q = own.take<W>(query_rows * g.padded), out = own.take<W>(query_rows * g.padded);
-      maximum = own.take<W>(query_rows), sum = own.take<W>(query_rows);
-      factors = own.take<W>(key_columns);
+    const auto take = [&](Carver own) {
+      const int64_t queries = g.width * g.padded, tile = key_block * g.width;
+      q = own.take<W>(queries), out = own.take<W>(queries), q_turned = own.take<W>(queries);
+      keys = own.take<W>(key_block * g.padded), values = own.take<W>(key_block * g.padded);
+      scores = own.take<W>(tile), rows = own.take<W>(tile), turned = own.take<W>(tile);
+      maximum = own.take<W>(g.width), sum = own.take<W>(g.width), rescale = own.take<W>(g.width);
       return own.bytes();
     };
-    per_thread = take_own(Carver(nullptr));
-    if (data) take_own(Carver(static_cast<char*>(data) + shared + per_thread * static_cast<size_t>(worker)));
+    per_thread = take(Carver(nullptr));
+    if (data) take(Carver(static_cast<char*>(data) + per_thread * static_cast<size_t>(worker)));
   }
 };
 
@@ -50,90 +44,90 @@ class Forward {
       : g_(q, k, options.causal), q_(q), k_(k), v_(v), out_(out), lse_(lse), o_(options) {}
 
   const Geometry& geometry() const { return g_; }
-  int64_t copies() const { return g_.b * g_.hk * g_.key_blocks(); }
-  int64_t tasks() const { return g_.b * g_.h * query_blocks(); }
-
-  // One block of keys and values.
-  void copy(int64_t task, const Buffers<W>& x) const {
-    const int64_t block = task % g_.key_blocks(), head = task / g_.key_blocks() % g_.hk,
-                  batch = task / g_.key_blocks() / g_.hk;
-    const int64_t j = block * block_keys, count = g_.s - j < block_keys ? g_.s - j : block_keys;
-    copy_transposed(head_row<T>(k_, batch, head, j), k_.strides[2], count, g_, x.keys + task * g_.d * block_keys);
-    W* const values = x.values + ((batch * g_.hk + head) * g_.s + j) * g_.padded;
-    copy_rows(head_row<T>(v_, batch, head, j), v_.strides[2], count, g_, W(1), values);
-  }
+  int64_t tasks() const { return g_.b * g_.h * g_.query_blocks(); }
 
   void run(int64_t task, const Buffers<W>& x) const {
-    const int64_t i = task % query_blocks() * query_rows, rows = g_.t - i < query_rows ? g_.t - i : query_rows;
-    const int64_t head = task / query_blocks() % g_.h, batch = task / query_blocks() / g_.h;
-    const int64_t key_head = batch * g_.hk + g_.key_head(head);
-    const W* const keys = x.keys + key_head * g_.key_blocks() * g_.d * block_keys;
-    const W* const values = x.values + key_head * g_.s * g_.padded;
-    copy_rows(head_row<T>(q_, batch, head, i), q_.strides[2], rows, g_, static_cast<W>(o_.scale), x.q);
-    for (int64_t r = 0; r < rows; ++r) x.maximum[r] = lowest, x.sum[r] = 0;
-    const int64_t end = g_.visible(i + rows - 1);
-    for (int64_t j = 0; j < end; j += key_columns) {
-      const int64_t columns = end - j < key_columns ? end - j : key_columns;
-      for (int64_t c = 0; c < columns; c += block_keys) {
-        const int64_t needed =
-            columns - c < block_keys ? (columns - c + panel_step - 1) / panel_step * panel_step : block_keys;
-        panel_product<W>(rows, needed, g_.d, x.q, g_.padded, 1, keys + (j + c) * g_.d, block_keys, x.scores + c,
-                         key_columns, false);
-      }
-      for (int64_t r = 0; r < rows; ++r) softmax_row(batch, head, i + r, j, columns, r, x);
-      panel_product<W>(rows, g_.padded, columns, x.scores, key_columns, 1, values + j * g_.padded, g_.padded, x.out,
-                       g_.padded, j > 0);
-    }
-    for (int64_t r = 0; r < rows; ++r) finish_row(batch, head, i + r, r, end > 0, x);
+    const int64_t i = task % g_.query_blocks() * query_block, head = task / g_.query_blocks() % g_.h,
+                  batch = task / g_.query_blocks() / g_.h;
+    const Tile first(g_, batch, head, i, 0);
+    copy_queries<T>(q_, first, g_, static_cast<W>(o_.scale), x.q, x.q_turned);
+    for (int64_t r = 0; r < g_.width; ++r) x.maximum[r] = Column<W>::lowest, x.sum[r] = 0;
+    const int64_t end = g_.visible(i + first.queries - 1);
+    for (int64_t j = 0; j < end; j += key_block) add_tile(Tile(g_, batch, head, i, j), x);
+    finish(first, x);
   }
 
  private:
-  static constexpr W lowest = -static_cast<W>(__builtin_inff());
+  void add_tile(const Tile& tile, const Buffers<W>& x) const {
+    const int64_t key_head = g_.key_head(tile.head);
+    copy_rows<T>(k_, tile.batch, key_head, tile.j, tile.keys, g_, W(1), x.keys);
+    copy_rows<T>(v_, tile.batch, key_head, tile.j, tile.keys, g_, W(1), x.values);
+    score_product(tile, g_, x.keys, x.q_turned, x.scores);
+    if (o_.mask) add_mask(tile, g_, *o_.mask, x.rows, x.turned, x.scores);
+    if (o_.dropout > 0) dropout_factors(tile, g_, o_, x.rows, x.turned);
+    for (int64_t r = 0; r < tile.queries; r += lanes_in<V>) softmax_column(Column<W>(tile, r), x);
+    if (tile.j > 0) rescale_out(tile, x);
+    add_over_keys(tile, g_, x.scores, x.values, x.out, tile.j > 0);
+  }
 
-  int64_t query_blocks() const { return (g_.t + query_rows - 1) / query_rows; }
-
-  // Scores of keys j … become e^(score − maximum); what earlier tiles added up is scaled to the new maximum.
-  void softmax_row(int64_t batch, int64_t head, int64_t i, int64_t j, int64_t columns, int64_t r,
-                   const Buffers<W>& x) const {
-    W* const row = x.scores + r * key_columns;
-    const int64_t visible = g_.visible(i) - j, n = visible < 0 ? 0 : visible < columns ? visible : columns;
-    if (o_.mask) add_mask(*o_.mask, batch, head, i, j, n, row);
-    V most(lowest);
-    for_lanes<V>(n, [&](int64_t c, auto part) { most = max(within(load(row + c, part), V(lowest), part), most); });
-    const W before = x.maximum[r], tile = horizontal_max(most), now = tile > before ? tile : before;
-    const W shift = now == lowest ? 0 : now;  // nothing seen yet: every weight is e^−∞ = 0
+  // Scores become e^(score − maximum), with dropout times its factors; `rescale` is for what earlier tiles added up
+  // under a lower maximum.
+  void softmax_column(const Column<W>& column, const Buffers<W>& x) const {
+    W* const scores = x.scores + column.r;
+    for (int64_t n = column.open; n < column.end; ++n) {
+      store(scores + n * g_.width, column.hide(load(scores + n * g_.width, Full{}), n), Full{});
+    }
+    const V before = load(x.maximum + column.r, Full{}), now = max(largest(scores, column.end), before);
+    // Nothing seen yet: every weight is e^−∞ = 0.
+    const V shift = select(now == V(Column<W>::lowest), V(W(0)), now);
     V sum(W(0));
-    for_lanes<V>(n, [&](int64_t c, auto part) {
-      const V weight = exp(load(row + c, part) - V(shift));
-      store(row + c, weight, part);
-      sum = sum + within(weight, V(W(0)), part);
-    });
-    for (int64_t c = n; c < columns; ++c) row[c] = 0;
-    if (o_.dropout > 0) {
-      dropout_factors(g_, o_, batch, head, i, j, n, x.factors);
-      for_lanes<V>(
-          n, [&](int64_t c, auto part) { store(row + c, load(row + c, part) * load(x.factors + c, part), part); });
+    for (int64_t n = 0; n < column.end; ++n) {
+      const V weight = weight_of(load(scores + n * g_.width, Full{}) - shift);
+      const V factor = o_.dropout > 0 ? load(x.turned + n * g_.width + column.r, Full{}) : V(W(1));
+      store(scores + n * g_.width, weight * factor, Full{});
+      sum = sum + weight;
     }
-    x.maximum[r] = now;
-    if (j == 0 || now == before) {
-      x.sum[r] += horizontal_sum(sum);
-      return;
+    const V rescale = weight_of(before - shift);
+    store(x.maximum + column.r, now, Full{});
+    store(x.rescale + column.r, rescale, Full{});
+    store(x.sum + column.r, fma(load(x.sum + column.r, Full{}), rescale, sum), Full{});
+  }
+
+  // Of n rows; a NaN is left out, the sum has it. Four at a time, as one would wait for the other.
+  V largest(const W* scores, int64_t n) const {
+    V most[4] = {V(Column<W>::lowest), V(Column<W>::lowest), V(Column<W>::lowest), V(Column<W>::lowest)};
+    int64_t x = 0;
+    for (; x + 4 <= n; x += 4) {
+      for (int64_t u = 0; u < 4; ++u) most[u] = max(load(scores + (x + u) * g_.width, Full{}), most[u]);
     }
-    const V rescale = exp(V(before - shift));
-    x.sum[r] = horizontal_max(fma(V(x.sum[r]), rescale, V(horizontal_sum(sum))));
-    W* const out = x.out + r * g_.padded;
-    for_lanes<V>(g_.padded, [&](int64_t c, auto part) { store(out + c, load(out + c, part) * rescale, part); });
+    for (; x < n; ++x) most[0] = max(load(scores + x * g_.width, Full{}), most[0]);
+    return max(max(most[0], most[1]), max(most[2], most[3]));
+  }
+
+  void rescale_out(const Tile& tile, const Buffers<W>& x) const {
+    for (int64_t r = 0; r < tile.queries; ++r) {
+      if (x.rescale[r] == 1) continue;
+      const V factor(x.rescale[r]);
+      W* const out = x.out + r * g_.padded;
+      for_lanes<V>(g_.padded, [&](int64_t c, auto part) { store(out + c, load(out + c, part) * factor, part); });
+    }
   }
 
   // A query that sees no key has out = 0 and lse = −∞.
-  void finish_row(int64_t batch, int64_t head, int64_t i, int64_t r, bool any, const Buffers<W>& x) const {
-    T* const to = head_row<T>(out_, batch, head, i);
-    const W* const from = x.out + r * g_.padded;
-    const bool seen = any && x.sum[r] != 0;  // a NaN is seen
-    const V inverse(seen ? W(1) / x.sum[r] : W(0));
-    for_lanes<V>(g_.d,
-                 [&](int64_t c, auto part) { store(to + c, seen ? load(from + c, part) * inverse : V(W(0)), part); });
-    lse_.as<W>()[(batch * g_.h + head) * g_.t + i] = seen ? x.maximum[r] + horizontal_max(log(V(x.sum[r]))) : lowest;
+  void finish(const Tile& tile, const Buffers<W>& x) const {
+    W* const lse = lse_.as<W>() + (tile.batch * g_.h + tile.head) * g_.t + tile.i;
+    for_lanes<V>(tile.queries, [&](int64_t r, auto part) {
+      const V sum = load(x.sum + r, Full{});
+      store(lse + r, select(sum == V(W(0)), V(Column<W>::lowest), load(x.maximum + r, Full{}) + log(sum)), part);
+    });
+    T* to = head_row<T>(out_, tile.batch, tile.head, tile.i);
+    const W* from = x.out;
+    for (int64_t r = 0; r < tile.queries; ++r, to += out_.strides[2], from += g_.padded) {
+      const bool seen = x.sum[r] != 0;  // a NaN is seen
+      const V inverse(seen ? 1 / x.sum[r] : 0);
+      for_lanes<V>(g_.d,
+                   [&](int64_t c, auto part) { store(to + c, seen ? load(from + c, part) * inverse : V(W(0)), part); });
+    }
   }
 
   Geometry g_;
@@ -148,11 +142,9 @@ template <class T>
 void attention(const View& q, const View& k, const View& v, const View& out, const View& lse,
                const AttentionOptions& options, Workspace workspace, StreamHandle stream) {
   const heads::Forward<T> forward(q, k, v, out, lse, options);
-  const auto buffers = [&](int worker) {
-    return heads::Buffers<Statistic<T>>(workspace.data, forward.geometry(), worker);
-  };
-  parallel_for(stream, forward.copies(), [&](int64_t task, int worker) { forward.copy(task, buffers(worker)); });
-  parallel_for(stream, forward.tasks(), [&](int64_t task, int worker) { forward.run(task, buffers(worker)); });
+  parallel_for(stream, forward.tasks(), [&](int64_t task, int worker) {
+    forward.run(task, heads::Buffers<Statistic<T>>(workspace.data, forward.geometry(), worker));
+  });
 }
 
 size_t attention_workspace(const View& q, const View& k, bool backward, int threads) {
@@ -160,7 +152,7 @@ size_t attention_workspace(const View& q, const View& k, bool backward, int thre
   const auto bytes = [&]<class T>(T) {
     if (backward) return heads::backward_workspace<T>(g, threads);
     const heads::Buffers<Statistic<T>> b(nullptr, g, 0);
-    return b.shared + b.per_thread * static_cast<size_t>(threads);
+    return b.per_thread * static_cast<size_t>(threads);
   };
   switch (q.dtype) {
     case DType::f64: return bytes(double{});

@@ -1,8 +1,11 @@
-// What attention's forward and backward share: the geometry of heads, dense copies of their rows, masks and dropout.
+// What attention's forward and backward share: the geometry of heads and tiles, dense copies of rows, the products of a
+// tile, masks and dropout.
 //
-// Tiles are computed in the wide type (f32, f64 for f64) on dense copies: views have rows far apart, which would cost a
-// page and a cache set for each. A copied row has `padded` elements, zeros behind its d. Queries are scaled when
-// copied.
+// A tile is a block of queries by a block of keys of one head, computed in the wide type (f32, f64 for f64). Its scores
+// lie turned, keys by queries, so that a lane of a vector is a query: a softmax adds and compares whole vectors, and
+// keys and values are read as they lie. Rows are copied first: in a view they are far apart, which would cost a page
+// and a cache set for each. A copied row has `padded` elements, zeros behind its d; a copied block of queries is filled
+// up with rows of zeros to whole panels. Queries are scaled when copied.
 #pragma once
 #include "kernels/cpu/carver.h"
 #include "kernels/cpu/panel.h"
@@ -12,10 +15,14 @@
 
 namespace sg::kernels::SG_ISA::heads {
 
-inline constexpr int64_t block_keys = 64;  // keys copied together: one panel of a score product
+inline constexpr int64_t query_block = 128, key_block = 64;  // of a tile
+
+SG_INLINE int64_t whole_panels(int64_t n) { return (n + panel_step - 1) / panel_step * panel_step; }
+SG_INLINE int64_t clamp(int64_t x, int64_t end) { return x < 0 ? 0 : x < end ? x : end; }
 
 struct Geometry {
   int64_t b, h, hk, t, s, d, padded;
+  int64_t width;  // of a row of scores: a block's queries, in whole panels
   bool causal;
 
   Geometry(const View& q, const View& k, bool is_causal)
@@ -25,17 +32,37 @@ struct Geometry {
         t(q.shape[2]),
         s(k.shape[2]),
         d(q.shape[3]),
-        padded((d + panel_step - 1) / panel_step * panel_step),
+        padded(whole_panels(d)),
+        width(whole_panels(clamp(t, query_block))),
         causal(is_causal) {}
   // Keys that query i sees: 0 … visible(i) − 1.
-  int64_t visible(int64_t i) const {
-    const int64_t n = causal ? i + s - t + 1 : s;
-    return n < 0 ? 0 : n < s ? n : s;
-  }
-  // The first query that sees key j.
-  int64_t first_query(int64_t j) const { return causal && j > s - t ? j - (s - t) : 0; }
+  int64_t visible(int64_t i) const { return causal ? clamp(i + s - t + 1, s) : s; }
   int64_t key_head(int64_t head) const { return head / (h / hk); }
-  int64_t key_blocks() const { return (s + block_keys - 1) / block_keys; }
+  int64_t query_blocks() const { return (t + query_block - 1) / query_block; }
+};
+
+// Queries i … and keys j … of one head. Inside, queries and keys are counted from the tile's first.
+struct Tile {
+  int64_t batch, head, i, queries, j, keys;
+  int64_t shift;  // query r sees the keys before r + shift
+
+  Tile(const Geometry& g, int64_t batch_row, int64_t its_head, int64_t first_query, int64_t first_key)
+      : batch(batch_row),
+        head(its_head),
+        i(first_query),
+        queries(clamp(g.t - i, query_block)),
+        j(first_key),
+        keys(clamp(g.s - j, key_block)),
+        shift(g.causal ? i + g.s - g.t + 1 - j : keys) {}
+  int64_t seen(int64_t r) const { return clamp(r + shift, keys); }
+  // The panel of queries, by its first, that begins to see key x.
+  int64_t first_panel(int64_t x) const {
+    const int64_t r = x + 1 - shift;
+    return r < 0 ? 0 : r / panel_step * panel_step;
+  }
+  // Rows of products to compute at once: few where the diagonal of a causal mask passes, so that little of what it
+  // hides is computed.
+  int64_t strip() const { return shift < keys ? panel_step : query_block; }
 };
 
 // Row `first` of one head of a (b,h,t,d) view.
@@ -44,61 +71,177 @@ T* head_row(const View& x, int64_t batch, int64_t head, int64_t first) {
   return x.as<T>() + batch * x.strides[0] + head * x.strides[1] + first * x.strides[2];
 }
 
-// out (count, padded) = scale · rows.
+// out (count, padded) = scale · rows from `first` on of one head.
 template <class T>
-void copy_rows(const T* rows, int64_t stride, int64_t count, const Geometry& g, Statistic<T> scale, Statistic<T>* out) {
+void copy_rows(const View& x, int64_t batch, int64_t head, int64_t first, int64_t count, const Geometry& g,
+               Statistic<T> scale, Statistic<T>* out) {
   using V = Lanes<Statistic<T>>;
-  for (int64_t i = 0; i < count; ++i, rows += stride, out += g.padded) {
+  const T* rows = head_row<T>(x, batch, head, first);
+  for (int64_t i = 0; i < count; ++i, rows += x.strides[2], out += g.padded) {
     for_lanes<V>(g.d, [&](int64_t c, auto part) { store(out + c, V(load(rows + c, part)) * V(scale), part); });
     for (int64_t c = g.d; c < g.padded; ++c) out[c] = 0;
   }
 }
 
-// out (d, block_keys) = rowsᵀ, zeros behind `count` rows.
+// rows from `first` on of one head = scale · from (count, padded), rounded.
 template <class T>
-void copy_transposed(const T* rows, int64_t stride, int64_t count, const Geometry& g, Statistic<T>* out) {
-  for (int64_t c = 0; c < g.d; ++c, out += block_keys) {
-    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<Statistic<T>>(rows[i * stride + c]);
-    for (int64_t i = count; i < block_keys; ++i) out[i] = 0;
-  }
-}
-
-// rows = scale · from (count, padded), rounded.
-template <class T>
-void write_rows(const Statistic<T>* from, int64_t count, const Geometry& g, Statistic<T> scale, T* rows,
-                int64_t stride) {
+void write_rows(const Statistic<T>* from, int64_t count, const Geometry& g, Statistic<T> scale, const View& x,
+                int64_t batch, int64_t head, int64_t first) {
   using V = Lanes<Statistic<T>>;
-  for (int64_t i = 0; i < count; ++i, from += g.padded, rows += stride) {
+  T* rows = head_row<T>(x, batch, head, first);
+  for (int64_t i = 0; i < count; ++i, from += g.padded, rows += x.strides[2]) {
     for_lanes<V>(g.d, [&](int64_t c, auto part) { store(rows + c, load(from + c, part) * V(scale), part); });
   }
 }
 
-// Row i of the mask, from key j on, added to n scores: −∞ where a boolean mask hides a key.
+// out (columns, ldo) = rowsᵀ of rows (count, columns); count and columns are multiples of panel_step.
 template <class W>
-void add_mask(const View& mask, int64_t batch, int64_t head, int64_t i, int64_t j, int64_t n, W* scores) {
-  const int64_t step = mask.strides[3];
-  const int64_t at = batch * mask.strides[0] + head * mask.strides[1] + i * mask.strides[2] + j * step;
-  if (mask.dtype == DType::boolean) {
-    const bool* visible = mask.as<bool>() + at;
-    for (int64_t x = 0; x < n; ++x) scores[x] = visible[x * step] ? scores[x] : -static_cast<W>(__builtin_inff());
+void turn(const W* rows, int64_t count, int64_t columns, W* out, int64_t ldo) {
+  using V = Lanes<W>;
+  if constexpr (lanes_in<V> == 1) {
+    for (int64_t c = 0; c < columns; ++c) {
+      for (int64_t i = 0; i < count; ++i) out[c * ldo + i] = rows[i * columns + c];
+    }
   } else {
-    const float* bias = mask.as<float>() + at;
-    for (int64_t x = 0; x < n; ++x) scores[x] += bias[x * step];
+    for (int64_t i = 0; i < count; i += V::lanes) {
+      for (int64_t c = 0; c < columns; c += 4) {
+        V x[4];
+        load_columns(rows + i * columns + c, columns, x);
+        for (int n = 0; n < 4; ++n) store(out + (c + n) * ldo + i, x[n], Full{});
+      }
+    }
   }
 }
 
-// factors[x] = 0 where the attention weight (i, j + x) is dropped, else 1/(1 − p).
+// A block of queries, or of their gradients: `rows` (queries, padded) and `turned` (padded, width).
+template <class T>
+void copy_queries(const View& x, const Tile& tile, const Geometry& g, Statistic<T> scale, Statistic<T>* rows,
+                  Statistic<T>* turned) {
+  copy_rows<T>(x, tile.batch, tile.head, tile.i, tile.queries, g, scale, rows);
+  const int64_t count = whole_panels(tile.queries);
+  for (int64_t n = tile.queries * g.padded; n < count * g.padded; ++n) rows[n] = 0;
+  turn(rows, count, g.padded, turned, g.width);
+}
+
+// scores (keys, width) = rows (keys, padded) · turned, wherever a panel of queries sees one of panel_step keys.
 template <class W>
-void dropout_factors(const Geometry& g, const AttentionOptions& o, int64_t batch, int64_t head, int64_t i, int64_t j,
-                     int64_t n, W* factors) {
-  const W kept = 1 / (1 - static_cast<W>(o.dropout));
-  const int64_t first = (head * g.t + i) * g.s + j, end = first + n;
-  for (int64_t block = first / 4 * 4; block < end; block += block_draws) {
-    float u[block_draws];
-    uniform_block(o.random, o.random.first_sample + static_cast<uint64_t>(batch), static_cast<uint64_t>(block / 4), u);
-    const int64_t from = block < first ? first : block, to = block + block_draws < end ? block + block_draws : end;
-    for (int64_t x = from; x < to; ++x) factors[x - first] = u[x - block] < o.dropout ? 0 : kept;
+void score_product(const Tile& tile, const Geometry& g, const W* rows, const W* turned, W* scores) {
+  const int64_t step = tile.strip(), end = whole_panels(tile.queries);
+  for (int64_t x = 0; x < tile.keys; x += step) {
+    const int64_t first = tile.first_panel(x);
+    if (first >= end) break;
+    panel_product<W>(clamp(tile.keys - x, step), end - first, g.d, rows + x * g.padded, g.padded, 1, turned + first,
+                     g.width, scores + x * g.width + first, g.width, false);
   }
+}
+
+// out (queries, padded) (+)= weightsᵀ · rows (keys, padded).
+template <class W>
+void add_over_keys(const Tile& tile, const Geometry& g, const W* weights, const W* rows, W* out, bool accumulate) {
+  const int64_t step = tile.strip();
+  for (int64_t r = 0; r < tile.queries; r += step) {
+    const int64_t count = clamp(tile.queries - r, step);
+    panel_product<W>(count, g.padded, tile.seen(r + count - 1), weights + r, 1, g.width, rows, g.padded,
+                     out + r * g.padded, g.padded, accumulate);
+  }
+}
+
+// out (keys, padded) += weights · rows (queries, padded).
+template <class W>
+void add_over_queries(const Tile& tile, const Geometry& g, const W* weights, const W* rows, W* out) {
+  const int64_t step = tile.strip();
+  for (int64_t x = 0; x < tile.keys; x += step) {
+    const int64_t first = tile.first_panel(x);
+    if (first >= tile.queries) break;
+    panel_product<W>(clamp(tile.keys - x, step), g.padded, tile.queries - first, weights + x * g.width + first, g.width,
+                     1, rows + first * g.padded, g.padded, out + x * g.padded, g.padded, true);
+  }
+}
+
+// e^x of a score less the maximum or lse; 0 where it would be subnormal, which takes the processor hundreds of cycles.
+// So does e^−∞ by exp itself, and half of a tile on the diagonal is hidden.
+template <class V>
+SG_INLINE V weight_of(V x) {
+  const V least(-87);
+  return select(x < least, V(0), exp(max(least, x)));  // NaN passes
+}
+
+// Queries r … r + lanes − 1 of a tile's scores, and which of its keys a causal mask leaves them.
+template <class W>
+struct Column {
+  using V = Lanes<W>;
+  static constexpr W lowest = -static_cast<W>(__builtin_inff());
+  int64_t r;
+  int64_t open;  // every query sees the keys before this
+  int64_t end;   // scores are computed as far as this; no query sees a key beyond
+
+  Column(const Tile& tile, int64_t first)
+      : r(first),
+        open(tile.seen(r)),
+        end(clamp(whole_panels(tile.seen(r / panel_step * panel_step + panel_step - 1)), tile.keys)) {
+    alignas(64) static constexpr W numbers[panel_step] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    seen_ = load(numbers, Full{}) + V(static_cast<W>(r + tile.shift));
+  }
+  // −∞ where key x is hidden.
+  V hide(V score, int64_t x) const { return select(V(static_cast<W>(x)) < seen_, score, V(lowest)); }
+
+ private:
+  V seen_;  // keys before this, for each query
+};
+
+// Reads a mask or draws dropout in the order of keys: fill_row(r, n, row) for the n keys that query r sees; turned
+// (key_block, width) then lies as scores do. `rows` is (width, key_block).
+template <class W, class F>
+void turned_rows(const Tile& tile, const Geometry& g, W* rows, W* turned, F&& fill_row) {
+  const int64_t count = whole_panels(tile.queries);
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t n = r < tile.queries ? tile.seen(r) : 0;
+    if (n > 0) fill_row(r, n, rows + r * key_block);
+    for (int64_t x = n; x < key_block; ++x) rows[r * key_block + x] = 0;
+  }
+  turn(rows, count, key_block, turned, g.width);
+}
+
+// The mask is added to the scores: −∞ where it hides a key, whatever the score. `rows` and `turned` as above.
+template <class W>
+void add_mask(const Tile& tile, const Geometry& g, const View& mask, W* rows, W* turned, W* scores) {
+  using V = Lanes<W>;
+  const V lowest(Column<W>::lowest);
+  turned_rows(tile, g, rows, turned, [&](int64_t r, int64_t n, W* row) {
+    const int64_t step = mask.strides[3];
+    const int64_t at =
+        tile.batch * mask.strides[0] + tile.head * mask.strides[1] + (tile.i + r) * mask.strides[2] + tile.j * step;
+    if (mask.dtype == DType::boolean) {
+      const bool* visible = mask.as<bool>() + at;
+      for (int64_t x = 0; x < n; ++x) row[x] = visible[x * step] ? 0 : Column<W>::lowest;
+    } else {
+      const float* bias = mask.as<float>() + at;
+      for (int64_t x = 0; x < n; ++x) row[x] = bias[x * step];
+    }
+  });
+  for (int64_t r = 0; r < tile.queries; r += lanes_in<V>) {
+    const Column<W> column(tile, r);
+    for (int64_t at = r; at < column.end * g.width + r; at += g.width) {
+      const V bias = load(turned + at, Full{});
+      store(scores + at, select(bias == lowest, lowest, load(scores + at, Full{}) + bias), Full{});
+    }
+  }
+}
+
+// turned = 0 where an attention weight is dropped, else 1/(1 − p). `rows` and `turned` as above.
+template <class W>
+void dropout_factors(const Tile& tile, const Geometry& g, const AttentionOptions& o, W* rows, W* turned) {
+  const W kept = 1 / (1 - static_cast<W>(o.dropout));
+  turned_rows(tile, g, rows, turned, [&](int64_t r, int64_t n, W* row) {
+    const int64_t first = (tile.head * g.t + tile.i + r) * g.s + tile.j, end = first + n;
+    for (int64_t draws = first / 4 * 4; draws < end; draws += block_draws) {
+      float u[block_draws];
+      uniform_block(o.random, o.random.first_sample + static_cast<uint64_t>(tile.batch),
+                    static_cast<uint64_t>(draws / 4), u);
+      const int64_t from = draws < first ? first : draws, to = draws + block_draws < end ? draws + block_draws : end;
+      for (int64_t x = from; x < to; ++x) row[x - first] = u[x - draws] < o.dropout ? 0 : kept;
+    }
+  });
 }
 
 template <class T>

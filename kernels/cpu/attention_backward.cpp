@@ -1,5 +1,6 @@
 // Attention backward by tiles, weights computed again from the scores and the saved lse. A task is one head: for each
-// block of keys it walks the queries that see it, so dk and dv of the block and dq of the head add up in a fixed order.
+// block of queries it walks the keys that they see, so dq of the block and dk and dv of the head add up in a fixed
+// order.
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/runtime/parallel.h"
@@ -8,31 +9,32 @@ namespace sg::kernels::SG_ISA {
 namespace heads {
 namespace {
 
-constexpr int64_t query_rows = 96;
-
 template <class W>
 struct Buffers {
-  W *parts_dk, *parts_dv;  // (b,h,s,padded), of all threads: with fewer heads of keys, each query head's own
-  W *weights, *gradient;   // (query_rows, block_keys): softmax weights, and the gradient of the scores
-  W* factors;              // (block_keys), dropout
-  W* delta;                // (t): Σ d_out · out of each query
-  W *q, *d_out, *dq;       // (t, padded)
-  W *k, *dk, *dv;          // (block_keys, padded)
-  W *k_turned, *v_turned;  // (d, block_keys)
+  W *parts_dk, *parts_dv;      // (b,h,s,padded), of all threads: with fewer heads of keys, each query head's own
+  W *k, *v, *dk, *dv;          // (s, padded)
+  W *q, *d_out, *dq;           // (width, padded)
+  W *q_turned, *d_out_turned;  // (padded, width)
+  W *weights, *gradient;       // (key_block, width): softmax weights, and the gradient of the scores
+  W *rows, *turned;            // (key_block, width), for mask and dropout
+  W *lse, *delta;              // (width), of each query; delta = Σ d_out · out
   size_t shared, per_thread;
 
   Buffers(void* data, const Geometry& g, int worker) {
     Carver all(data);
-    const int64_t parts = g.h == g.hk ? 0 : g.b * g.h * g.s * g.padded;
+    const bool grouped = g.h != g.hk;
+    const int64_t parts = grouped ? g.b * g.h * g.s * g.padded : 0;
     parts_dk = all.take<W>(parts), parts_dv = all.take<W>(parts);
     shared = all.bytes();
     const auto take_own = [&](Carver own) {
-      weights = own.take<W>(query_rows * block_keys), gradient = own.take<W>(query_rows * block_keys);
-      factors = own.take<W>(block_keys), delta = own.take<W>(g.t);
-      const int64_t head = g.t * g.padded, block = block_keys * g.padded;
-      q = own.take<W>(head), d_out = own.take<W>(head), dq = own.take<W>(head);
-      k = own.take<W>(block), dk = own.take<W>(block), dv = own.take<W>(block);
-      k_turned = own.take<W>(g.d * block_keys), v_turned = own.take<W>(g.d * block_keys);
+      const int64_t head = g.s * g.padded, queries = g.width * g.padded, tile = key_block * g.width;
+      k = own.take<W>(head), v = own.take<W>(head);
+      dk = own.take<W>(grouped ? 0 : head), dv = own.take<W>(grouped ? 0 : head);
+      q = own.take<W>(queries), d_out = own.take<W>(queries), dq = own.take<W>(queries);
+      q_turned = own.take<W>(queries), d_out_turned = own.take<W>(queries);
+      weights = own.take<W>(tile), gradient = own.take<W>(tile);
+      rows = own.take<W>(tile), turned = own.take<W>(tile);
+      lse = own.take<W>(g.width), delta = own.take<W>(g.width);
       return own.bytes();
     };
     per_thread = take_own(Carver(nullptr));
@@ -64,15 +66,16 @@ class Backward {
 
   // One head.
   void run(int64_t task, const Buffers<W>& x) const {
-    const int64_t head = task % g_.h, batch = task / g_.h;
-    copy_rows(head_row<T>(q_, batch, head, 0), q_.strides[2], g_.t, g_, static_cast<W>(o_.scale), x.q);
-    copy_rows(head_row<T>(d_out_, batch, head, 0), d_out_.strides[2], g_.t, g_, W(1), x.d_out);
-    for (int64_t i = 0; i < g_.t; ++i) x.delta[i] = dot(x.d_out + i * g_.padded, head_row<T>(out_, batch, head, i));
-    for (int64_t i = 0; i < g_.t * g_.padded; ++i) x.dq[i] = 0;
-    for (int64_t j = 0; j < g_.s; j += block_keys) {
-      block(batch, head, j, g_.s - j < block_keys ? g_.s - j : block_keys, x);
-    }
-    write_rows(x.dq, g_.t, g_, static_cast<W>(o_.scale), head_row<T>(dq_, batch, head, 0), dq_.strides[2]);
+    const int64_t head = task % g_.h, batch = task / g_.h, key_head = g_.key_head(head), size = g_.s * g_.padded;
+    copy_rows<T>(k_, batch, key_head, 0, g_.s, g_, W(1), x.k);
+    copy_rows<T>(v_, batch, key_head, 0, g_.s, g_, W(1), x.v);
+    const bool grouped = g_.h != g_.hk;
+    W *const dk = grouped ? x.parts_dk + task * size : x.dk, *const dv = grouped ? x.parts_dv + task * size : x.dv;
+    for (int64_t n = 0; n < size; ++n) dk[n] = 0, dv[n] = 0;
+    for (int64_t i = 0; i < g_.t; i += query_block) add_queries(Tile(g_, batch, head, i, 0), dk, dv, x);
+    if (grouped) return;
+    write_rows<T>(dk, g_.s, g_, W(1), dk_, batch, head, 0);
+    write_rows<T>(dv, g_.s, g_, W(1), dv_, batch, head, 0);
   }
 
   // One head of keys: the sum of the parts that its query heads made, in their order.
@@ -90,52 +93,54 @@ class Backward {
   }
 
  private:
-  void block(int64_t batch, int64_t head, int64_t j, int64_t columns, const Buffers<W>& x) const {
-    const int64_t key_head = g_.key_head(head), at = ((batch * g_.h + head) * g_.s + j) * g_.padded, p = g_.padded;
-    const T* const k = head_row<T>(k_, batch, key_head, j);
-    copy_rows(k, k_.strides[2], columns, g_, W(1), x.k);
-    copy_transposed(k, k_.strides[2], columns, g_, x.k_turned);
-    copy_transposed(head_row<T>(v_, batch, key_head, j), v_.strides[2], columns, g_, x.v_turned);
-    const bool shared = g_.h != g_.hk;
-    W *const dk = shared ? x.parts_dk + at : x.dk, *const dv = shared ? x.parts_dv + at : x.dv;
-    for (int64_t i = 0; i < columns * p; ++i) dk[i] = 0, dv[i] = 0;
-    for (int64_t i = g_.first_query(j); i < g_.t; i += query_rows) {
-      const int64_t rows = g_.t - i < query_rows ? g_.t - i : query_rows;
-      const W *const q = x.q + i * p, *const d_out = x.d_out + i * p;
-      panel_product<W>(rows, block_keys, g_.d, q, p, 1, x.k_turned, block_keys, x.weights, block_keys, false);
-      panel_product<W>(rows, block_keys, g_.d, d_out, p, 1, x.v_turned, block_keys, x.gradient, block_keys, false);
-      for (int64_t r = 0; r < rows; ++r) softmax_row(batch, head, i + r, j, columns, r, x);
-      panel_product<W>(columns, p, rows, x.weights, 1, block_keys, d_out, p, dv, p, true);
-      panel_product<W>(columns, p, rows, x.gradient, 1, block_keys, q, p, dk, p, true);
-      panel_product<W>(rows, p, columns, x.gradient, block_keys, 1, x.k, p, x.dq + i * p, p, true);
+  // A block of queries: its dq, and what it adds to dk and dv of the head.
+  void add_queries(const Tile& first, W* dk, W* dv, const Buffers<W>& x) const {
+    copy_queries<T>(q_, first, g_, static_cast<W>(o_.scale), x.q, x.q_turned);
+    copy_queries<T>(d_out_, first, g_, W(1), x.d_out, x.d_out_turned);
+    copy_statistics(first, x);
+    for (int64_t n = 0; n < first.queries * g_.padded; ++n) x.dq[n] = 0;
+    const int64_t end = g_.visible(first.i + first.queries - 1);
+    for (int64_t j = 0; j < end; j += key_block) {
+      const Tile tile(g_, first.batch, first.head, first.i, j);
+      const int64_t at = j * g_.padded;
+      score_product(tile, g_, x.k + at, x.q_turned, x.weights);
+      score_product(tile, g_, x.v + at, x.d_out_turned, x.gradient);
+      if (o_.mask) add_mask(tile, g_, *o_.mask, x.rows, x.turned, x.weights);
+      if (o_.dropout > 0) dropout_factors(tile, g_, o_, x.rows, x.turned);
+      for (int64_t r = 0; r < tile.queries; r += lanes_in<V>) softmax_column(Column<W>(tile, r), x);
+      add_over_queries(tile, g_, x.weights, x.d_out, dv + at);
+      add_over_queries(tile, g_, x.gradient, x.q, dk + at);
+      add_over_keys(tile, g_, x.gradient, x.k + at, x.dq, true);
     }
-    if (shared) return;
-    write_rows(dk, columns, g_, W(1), head_row<T>(dk_, batch, head, j), dk_.strides[2]);
-    write_rows(dv, columns, g_, W(1), head_row<T>(dv_, batch, head, j), dv_.strides[2]);
+    write_rows<T>(x.dq, first.queries, g_, static_cast<W>(o_.scale), dq_, first.batch, first.head, first.i);
+  }
+
+  // lse and delta of a block of queries, zeros behind its last.
+  void copy_statistics(const Tile& tile, const Buffers<W>& x) const {
+    const W* const lse = lse_.as<W>() + (tile.batch * g_.h + tile.head) * g_.t + tile.i;
+    const T* out = head_row<T>(out_, tile.batch, tile.head, tile.i);
+    for (int64_t r = 0; r < tile.queries; ++r, out += out_.strides[2]) {
+      const W* const d_out = x.d_out + r * g_.padded;
+      V sum(W(0));
+      for_lanes<V>(g_.d, [&](int64_t c, auto part) { sum = fma(load(d_out + c, part), V(load(out + c, part)), sum); });
+      x.delta[r] = horizontal_sum(sum);
+      x.lse[r] = lse[r] == Column<W>::lowest ? -lse[r] : lse[r];  // saw no key: weights e^(score − ∞) = 0
+    }
+    for (int64_t r = tile.queries; r < g_.width; ++r) x.delta[r] = 0, x.lse[r] = 0;
   }
 
   // Scores become weights (with dropout, those that multiplied v), and the weights' gradient the scores' own.
-  void softmax_row(int64_t batch, int64_t head, int64_t i, int64_t j, int64_t columns, int64_t r,
-                   const Buffers<W>& x) const {
-    W *const weights = x.weights + r * block_keys, *const gradient = x.gradient + r * block_keys;
-    const int64_t visible = g_.visible(i) - j, n = visible < 0 ? 0 : visible < columns ? visible : columns;
-    const W lse = lse_.as<W>()[(batch * g_.h + head) * g_.t + i];
-    const V delta(x.delta[i]), shift(lse == -static_cast<W>(__builtin_inff()) ? -lse : lse);  // saw no key: weights 0
-    if (o_.mask) add_mask(*o_.mask, batch, head, i, j, n, weights);
-    if (o_.dropout > 0) dropout_factors(g_, o_, batch, head, i, j, n, x.factors);
-    for_lanes<V>(n, [&](int64_t c, auto part) {
-      const V weight = exp(load(weights + c, part) - shift);
-      const V factor = o_.dropout > 0 ? load(x.factors + c, part) : V(W(1));
-      store(weights + c, weight * factor, part);
-      store(gradient + c, weight * (load(gradient + c, part) * factor - delta), part);
-    });
-    for (int64_t c = n; c < columns; ++c) weights[c] = 0, gradient[c] = 0;
-  }
-
-  W dot(const W* a, const T* b) const {
-    V sum(W(0));
-    for_lanes<V>(g_.d, [&](int64_t c, auto part) { sum = fma(load(a + c, part), V(load(b + c, part)), sum); });
-    return horizontal_sum(sum);
+  void softmax_column(const Column<W>& column, const Buffers<W>& x) const {
+    const V lse = load(x.lse + column.r, Full{}), delta = load(x.delta + column.r, Full{});
+    for (int64_t n = 0; n < column.end; ++n) {
+      W *const weights = x.weights + n * g_.width + column.r, *const gradient = x.gradient + n * g_.width + column.r;
+      V score = load(weights, Full{});
+      if (n >= column.open) score = column.hide(score, n);
+      const V weight = weight_of(score - lse);
+      const V factor = o_.dropout > 0 ? load(x.turned + n * g_.width + column.r, Full{}) : V(W(1));
+      store(weights, weight * factor, Full{});
+      store(gradient, weight * (load(gradient, Full{}) * factor - delta), Full{});
+    }
   }
 
   Geometry g_;

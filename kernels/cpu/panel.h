@@ -17,6 +17,7 @@ SG_INLINE void panel_tile(int64_t k, const W* a, int64_t a_row, int64_t a_depth,
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; ++v) sum[r][v] = accumulate ? load(c + r * ldc + v * lanes, Full{}) : V(W(0));
   }
+#pragma GCC unroll 4
   for (int64_t p = 0; p < k; ++p, a += a_depth, b += ldb) {
     V x[vectors];
 #pragma GCC unroll 8
@@ -45,9 +46,14 @@ void panel_columns(int64_t m, int64_t k, const W* a, int64_t a_row, int64_t a_de
     i += count;
   };
   while (i + 6 <= m) rows.template operator()<6>();
-  if (i + 3 <= m) rows.template operator()<3>();
-  if (i + 2 <= m) rows.template operator()<2>();
-  if (i + 1 <= m) rows.template operator()<1>();
+  switch (m - i) {
+    case 5: return rows.template operator()<5>();
+    case 4: return rows.template operator()<4>();
+    case 3: return rows.template operator()<3>();
+    case 2: return rows.template operator()<2>();
+    case 1: return rows.template operator()<1>();
+    default: return;
+  }
 }
 
 // c (m,n) (+)= a (m,k) · b (k,n). Element (i, p) of a is a[i·a_row + p·a_depth]; b and c are row-major, n a multiple of
@@ -64,11 +70,15 @@ void panel_product(int64_t m, int64_t n, int64_t k, const W* a, int64_t a_row, i
     panel_columns<V, widest>(m, k, a, a_row, a_depth, b + j, ldb, c + j, ldc, accumulate);
   }
   if constexpr (lanes == 16) {
-    if (j + 2 * lanes <= n) {
-      panel_columns<V, 2>(m, k, a, a_row, a_depth, b + j, ldb, c + j, ldc, accumulate);
-      j += 2 * lanes;
+    const auto rest = [&]<int count>() {
+      panel_columns<V, count>(m, k, a, a_row, a_depth, b + j, ldb, c + j, ldc, accumulate);
+    };
+    switch ((n - j) / lanes) {
+      case 3: return rest.template operator()<3>();
+      case 2: return rest.template operator()<2>();
+      case 1: return rest.template operator()<1>();
+      default: return;
     }
-    if (j + lanes <= n) panel_columns<V, 1>(m, k, a, a_row, a_depth, b + j, ldb, c + j, ldc, accumulate);
   }
 }
 
