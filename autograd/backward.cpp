@@ -28,11 +28,19 @@ void accumulate(Tensor& sum, Contribution contribution, Device device) {
   }
 }
 
-// A parameter's gradient starts as a buffer of the engine's, as the contribution itself where that is nobody else's, or
-// as a new buffer.
-Tensor first_gradient(const VariableState& leaf, Contribution contribution) {
-  const Tensor& value = leaf.tensor;
-  if (!leaf.buffer && !contribution.lazy()) {
+bool same_memory(const Tensor& a, const Tensor& b) { return a.storage() == b.storage() && a.offset() == b.offset(); }
+
+// A parameter's gradient starts as a buffer of the engine's, where the contribution may lie since forward, as the
+// contribution itself where that is nobody else's, or as a new buffer.
+Tensor first_gradient(const Variable& leaf, Contribution contribution) {
+  const Tensor& value = leaf.tensor();
+  if (leaf.has_gradient_buffer()) {
+    CategoryScope scope(Category::gradients);
+    Tensor buffer = leaf.gradient_buffer();
+    if (contribution.lazy() || !same_memory(contribution.value(), buffer)) contribution.write(buffer, false);
+    return buffer;
+  }
+  if (!contribution.lazy()) {
     Tensor tensor = contribution.take(value.device());
     if (unique(tensor) && tensor.storage()->bytes() == tensor.bytes()) {
       tensor.storage()->set_category(Category::gradients);
@@ -41,10 +49,7 @@ Tensor first_gradient(const VariableState& leaf, Contribution contribution) {
     contribution = std::move(tensor);
   }
   CategoryScope scope(Category::gradients);
-  Tensor buffer = leaf.buffer ? leaf.buffer() : empty(value.shape(), value.dtype(), value.device());
-  check(buffer.defined() && buffer.shape() == value.shape() && buffer.dtype() == value.dtype() && buffer.contiguous(),
-        "backward: the gradient buffer of '{}' must be a dense {} {}: {} {}", leaf.name, name_of(value.dtype()),
-        value.shape(), name_of(buffer.dtype()), buffer.shape());
+  Tensor buffer = empty(value.shape(), value.dtype(), value.device());
   contribution.write(buffer, false);
   return buffer;
 }
@@ -75,7 +80,7 @@ class Pass {
   void run(Node& node);
   void settle(Node& node, size_t first);
   void add(const Edge& edge, Contribution contribution);
-  void add_to_leaf(VariableState& leaf, Contribution contribution);
+  void add_to_leaf(const std::shared_ptr<VariableState>& leaf, Contribution contribution);
   void use_done(const std::shared_ptr<VariableState>& leaf);
   void start_unit(Node& node);
   void finish_unit(Node& node);
@@ -185,15 +190,15 @@ void Pass::add(const Edge& edge, Contribution contribution) {
   check(contribution.shape() == shape && contribution.dtype() == dtype,
         "backward of {}: the gradient is {} {}, its input {} {}", running_op(), name_of(contribution.dtype()),
         contribution.shape(), name_of(dtype), shape);
-  if (edge.leaf) return add_to_leaf(*edge.leaf, std::move(contribution));
+  if (edge.leaf) return add_to_leaf(edge.leaf, std::move(contribution));
   accumulate(edge.node->gradients[edge.result], std::move(contribution), edge.node->results[edge.result].device);
 }
 
-void Pass::add_to_leaf(VariableState& leaf, Contribution contribution) {
-  Tensor& sum = leaves_[&leaf].gradient;
-  if (leaf.activation) return accumulate(sum, std::move(contribution), leaf.tensor.device());
+void Pass::add_to_leaf(const std::shared_ptr<VariableState>& leaf, Contribution contribution) {
+  Tensor& sum = leaves_[leaf.get()].gradient;
+  if (leaf->activation) return accumulate(sum, std::move(contribution), leaf->tensor.device());
   if (sum.defined()) return contribution.write(sum, true);
-  sum = first_gradient(leaf, std::move(contribution));
+  sum = first_gradient(Graph::variable(leaf), std::move(contribution));
 }
 
 void Pass::use_done(const std::shared_ptr<VariableState>& leaf) {

@@ -32,7 +32,8 @@ class Contribution {
   const Shape& shape() const { return lazy() ? shape_ : value_.shape(); }
   DType dtype() const { return lazy() ? dtype_ : value_.dtype(); }
 
-  Tensor take(Device device);  // as a tensor; a lazy one is written into a new one on `device`
+  const Tensor& value() const { return value_; }  // undefined where lazy
+  Tensor take(Device device);                     // as a tensor; a lazy one is written into a new one on `device`
   void write(const Tensor& out, bool accumulate) const;  // into a dense tensor
 
  private:

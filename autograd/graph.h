@@ -53,6 +53,7 @@ struct VariableState {
   // Leaves.
   Tensor gradient;
   GradientBuffer buffer;
+  std::weak_ptr<Tensor> early;  // a contribution that an op wrote into the buffer in forward (ops_loss.cpp)
   std::vector<std::pair<uint64_t, GradientHook>> hooks;
   bool activation = false;  // the input of a recomputed region: its gradient is an activation's and isn't reported
 };

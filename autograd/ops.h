@@ -1,6 +1,7 @@
 // The differentiable ops. Each is core's op of the same name (core/ops.h) with its gradient beside it; shapes, dtypes
 // and errors are core's. A gradient is summed over the dimensions that the op broadcast and has its input's dtype.
 #pragma once
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -94,7 +95,8 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets);  // logit
 Variable classifier_loss(const Variable& x, const Variable& weight, const Tensor& targets);
 
 // What backward will be seeded with, where it's known beforehand (the loss scale over the number of micro-steps); 1
-// otherwise.
+// otherwise. An ExpectedSeed also says that the pass to come is over what is recorded while it lives, so gradients may
+// be made in the leaves' gradient buffers at once.
 float expected_seed();
 class ExpectedSeed {
  public:
@@ -104,7 +106,7 @@ class ExpectedSeed {
   ExpectedSeed& operator=(const ExpectedSeed&) = delete;
 
  private:
-  float previous_;
+  std::optional<float> previous_;
 };
 
 }  // namespace sg

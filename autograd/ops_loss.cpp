@@ -1,10 +1,11 @@
+#include "autograd/graph.h"
 #include "autograd/ops.h"
-#include "autograd/target.h"
+#include "autograd/recompute.h"
 
 namespace sg {
 namespace {
 
-thread_local float foretold = 1;
+thread_local std::optional<float> foretold;
 
 template <class T>
 int64_t count_valid(const Tensor& targets) {
@@ -31,9 +32,21 @@ double value_of(const Tensor& scalar) {
   return scalar.dtype() == DType::f64 ? scalar.item<double>() : scalar.item<float>();
 }
 
+// Memory for a contribution to x's gradient that an op makes in forward already: x's gradient buffer, so that backward
+// has nothing to copy; undefined where there is none. The op keeps the handle until its backward function returns the
+// tensor: whatever else is written into the buffer first, puts a copy in its place. Only where a pass is expected and
+// none runs: otherwise the buffer may hold a sum that somebody still needs.
+std::shared_ptr<Tensor> early_contribution(const Variable& x) {
+  auto tensor = std::make_shared<Tensor>();
+  if (!foretold || recomputing() || !x.requires_grad() || !x.is_leaf() || !x.has_gradient_buffer()) return tensor;
+  *tensor = x.gradient_buffer();
+  Graph::state(x).early = tensor;
+  return tensor;
+}
+
 }  // namespace
 
-float expected_seed() { return foretold; }
+float expected_seed() { return foretold.value_or(1); }
 ExpectedSeed::ExpectedSeed(float seed) : previous_(std::exchange(foretold, seed)) {}
 ExpectedSeed::~ExpectedSeed() { foretold = previous_; }
 
@@ -59,16 +72,17 @@ Variable classifier_loss(const Variable& x, const Variable& weight, const Tensor
   const float seed = expected_seed();
   check(seed != 0, "classifier_loss: the expected seed is 0");
   const bool gradient = grad_enabled() && (x.requires_grad() || weight.requires_grad());
+  const auto d_weight = gradient ? early_contribution(weight) : std::make_shared<Tensor>();
   Loss loss = classifier(x.tensor().reshape({-1, x.size(-1)}), weight.tensor(), ids, gradient,
-                         static_cast<float>(seed * share));
+                         static_cast<float>(seed * share), *d_weight);
+  *d_weight = loss.d_weight;
   const Tensor mean = scale(sum(loss.losses), share);
   return record("classifier_loss", mean, {x, weight},
-                [dx = gradient ? loss.dx.reshape(x.shape()) : Tensor(), d_weight = std::move(loss.d_weight),
-                 seed](const Tensor& g) -> Gradients {
+                [dx = gradient ? loss.dx.reshape(x.shape()) : Tensor(), d_weight, seed](const Tensor& g) -> Gradients {
                   const bool dry = g.device().type == DeviceType::meta;
                   const double factor = dry ? 1 : value_of(g) / seed;
-                  if (factor == 1) return {dx, d_weight};
-                  return {scale(dx, factor), scale(d_weight, factor)};
+                  if (factor == 1) return {dx, *d_weight};
+                  return {scale(dx, factor), scale(*d_weight, factor)};
                 });
 }
 

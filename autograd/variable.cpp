@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/graph.h"
+#include "core/ops.h"
 
 namespace sg {
 namespace {
@@ -59,6 +60,21 @@ void Variable::set_grad(Tensor gradient) {
 void Variable::set_gradient_buffer(GradientBuffer provider) {
   check(is_leaf(), "set_gradient_buffer: {} is the result of an op; only leaves keep gradients", shape());
   state_->buffer = std::move(provider);
+}
+
+bool Variable::has_gradient_buffer() const { return state_->buffer != nullptr; }
+
+Tensor Variable::gradient_buffer() const {
+  check(has_gradient_buffer(), "gradient_buffer: '{}' has none", name());
+  if (const auto early = std::exchange(state_->early, {}).lock()) {
+    CategoryScope scope(Category::workspace);
+    *early = clone(*early);
+  }
+  Tensor buffer = state_->buffer();
+  check(buffer.defined() && buffer.shape() == shape() && buffer.dtype() == dtype() && buffer.contiguous(),
+        "gradient_buffer: that of '{}' must be a dense {} {}: {} {}", name(), name_of(dtype()), shape(),
+        name_of(buffer.dtype()), buffer.shape());
+  return buffer;
 }
 
 uint64_t Variable::on_gradient(GradientHook hook) {

@@ -53,11 +53,15 @@ class Variable {
   void set_grad(Tensor gradient);
   void zero_grad() { set_grad({}); }  // drops it: the next pass writes a fresh one
 
-  // Where a pass writes this leaf's gradient: a dense tensor of the leaf's shape and dtype, asked for once a pass when
-  // the first contribution arrives, its contents overwritten. grad() is then that tensor, and adding passes up is the
-  // provider's business. Without a provider a pass makes a buffer of its own. An empty function takes the provider
-  // away.
+  // Where a pass writes this leaf's gradient: a dense tensor of the leaf's shape and dtype, asked for when the first
+  // contribution arrives, its contents overwritten; before that in forward, if an op makes its contribution there
+  // (ExpectedSeed, ops.h). grad() is then that tensor, and adding passes up is the provider's business. Without a
+  // provider a pass makes a buffer of its own. An empty function takes the provider away.
   void set_gradient_buffer(GradientBuffer provider);
+  bool has_gradient_buffer() const;
+  // Asks for that buffer, to overwrite it. A contribution that lies there since forward is saved first: it moves to
+  // memory of its own.
+  Tensor gradient_buffer() const;
 
   // Called once a pass, when the last contribution has been added and grad() is complete. A tied parameter is complete
   // once; a leaf that no contribution reached isn't reported. Hooks run in the order they were added.

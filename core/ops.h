@@ -107,8 +107,10 @@ struct Loss {
 };
 Loss cross_entropy(const Tensor& logits, const Tensor& targets, bool gradient, float scale = 1);  // logits (rows, v)
 // The classifier x·weightᵀ fused with its loss by chunks of rows: x (rows,c), weight (v,c). With `gradient` also dx and
-// d_weight of scale · Σ losses, computed here, while the logits exist.
-Loss classifier(const Tensor& x, const Tensor& weight, const Tensor& targets, bool gradient, float scale = 1);
+// d_weight of scale · Σ losses, computed here, while the logits exist; the latter in `d_weight`, dense and like weight,
+// if given.
+Loss classifier(const Tensor& x, const Tensor& weight, const Tensor& targets, bool gradient, float scale = 1,
+                const Tensor& d_weight = {});
 
 // ---- optimizer (ops_update.cpp): one-dimensional dense f32 masters; `parameter` is the 16-bit copy or undefined
 // ---------

@@ -26,20 +26,25 @@ Loss cross_entropy(const Tensor& logits_in, const Tensor& targets, bool gradient
   return out;
 }
 
-Loss classifier(const Tensor& x_in, const Tensor& weight, const Tensor& targets, bool gradient, float scale) {
+Loss classifier(const Tensor& x_in, const Tensor& weight, const Tensor& targets, bool gradient, float scale,
+                const Tensor& d_weight) {
   check(x_in.rank() == 2 && weight.rank() == 2 && x_in.size(1) == weight.size(1),
         "classifier: x (rows, c) and weight (v, c): {} and {}", x_in.shape(), weight.shape());
   check_targets("classifier", targets, x_in.size(0));
   detail::check_same_dtype("classifier", {&x_in, &weight});
-  detail::check_device("classifier", {&x_in, &weight, &targets});
+  detail::check_device("classifier", {&x_in, &weight, &targets, &d_weight});
   check(weight.contiguous(), "classifier: the weight must be dense: strides {}", weight.strides());
+  check(!d_weight.defined() ||
+            (d_weight.shape() == weight.shape() && d_weight.dtype() == weight.dtype() && d_weight.contiguous()),
+        "classifier: d_weight must be dense and like the weight {} {}: {} {} strides {}", name_of(weight.dtype()),
+        weight.shape(), name_of(d_weight.dtype()), d_weight.shape(), d_weight.strides());
   const Tensor x = contiguous(x_in);
   Loss out;
   out.losses = empty({x.size(0)}, detail::statistics_dtype(x.dtype()), x.device());
   if (gradient) {
     out.dx = empty_like(x);
     CategoryScope scope(Category::workspace);  // until backward hands it over
-    out.d_weight = empty_like(weight);
+    out.d_weight = d_weight.defined() ? d_weight : empty_like(weight);
   }
   const detail::Scratch scratch(
       x.device(), detail::workspace_bytes(kernel_table(x.device()).classifier_workspace, x.view(), weight.view(),
@@ -49,6 +54,7 @@ Loss classifier(const Tensor& x_in, const Tensor& weight, const Tensor& targets,
                                                               out.losses.view(), detail::view_or_null(out.dx),
                                                               detail::view_or_null(out.d_weight), scale, scratch, s);
   });
+  if (d_weight.defined()) d_weight.bump_version();
   return out;
 }
 

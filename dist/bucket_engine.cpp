@@ -178,6 +178,7 @@ double BucketEngine::seed() const {
 }
 
 Variable BucketEngine::forward(const std::function<Variable()>& loss) try {
+  check(phase_ != Progress::backward_done, "forward: call step first: gradients of the micro-step before wait for it");
   const trace::Span span("forward");
   scale_ = scaler_ ? scaler_->scale() : 1;
   begin_micro_step();
@@ -207,7 +208,7 @@ void BucketEngine::backward(const Variable& loss) try {
 
 void BucketEngine::count_as_zero(int position) {
   if (seen_[static_cast<size_t>(position)]) return;
-  fill_(gradient_of(position), 0);
+  fill_(space_.parameters()[static_cast<size_t>(position)].parameter.gradient_buffer(), 0);
   arrived(position);
 }
 

@@ -50,7 +50,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Runs the closure, which returns one f32 value: the mean loss of this rank's micro-batch.
+  // Runs the closure, which returns one f32 value: the mean loss of this rank's micro-batch. Gradients that its ops
+  // make already may lie in the engine's memory. Usage error between backward and step.
   virtual Variable forward(const std::function<Variable()>& loss) = 0;
   // Gradients of loss · scale / micro_steps; communication starts while it runs. Usage error unless forward came
   // before.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/ops.h"
+#include "autograd/recompute.h"
 
 namespace sg {
 namespace {
@@ -96,6 +97,116 @@ TEST(ClassifierLoss, ATiedWeightTakesBothContributions) {
   EXPECT_EQ(complete, 1);
   const Floats found = head.gradients(), expected = parts.gradients();
   for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-6) << i;
+}
+
+// ---- where a pass is expected, the weight's gradient is made in the weight's gradient buffer
+
+struct BufferedHead : Head {
+  Tensor buffer = full({7 * 8}, -7);  // the gradient lies in the middle
+
+  BufferedHead() {
+    weight.set_gradient_buffer([this] { return gradient(); });
+  }
+  Tensor gradient() const { return buffer.slice(0, 8, 48).reshape({5, 8}); }
+  Variable other_loss() const { return classifier_loss(x, weight, from_vector<int64_t>({1, 1, 3, 0, -1, 2})); }
+  Variable expected_loss() const {
+    const ExpectedSeed scope(1);
+    return loss();
+  }
+};
+
+TEST(ClassifierLoss, IsMadeInTheWeightsGradientBufferWhereAPassIsExpected) {
+  const Head head;
+  backward(head.loss());
+  const BufferedHead buffered;
+  const Variable unexpected = buffered.loss();
+  EXPECT_EQ(buffered.gradient().to_vector<float>(), Floats(40, -7)) << "somebody may still need it";
+  const Variable loss = buffered.expected_loss();
+  EXPECT_EQ(buffered.gradient().to_vector<float>(), head.weight.grad().to_vector<float>()) << "in forward";
+  EXPECT_FALSE(buffered.weight.grad().defined());
+  pool(cpu()).reset_peaks();
+  const Ledger before = pool(cpu()).ledger();
+  backward(loss);
+  EXPECT_EQ(buffered.gradients(), head.gradients());
+  EXPECT_EQ(buffered.weight.grad().storage(), buffered.buffer.storage());
+  EXPECT_LT(pool(cpu()).ledger().total_peak() - before.total(), head.weight.tensor().bytes()) << "no copy";
+  EXPECT_EQ(buffered.buffer.slice(0, 0, 8).to_vector<float>(), Floats(8, -7));
+  EXPECT_EQ(buffered.buffer.slice(0, 48, 56).to_vector<float>(), Floats(8, -7));
+}
+
+// The weight's gradient after a pass.
+Floats after(const BufferedHead& h, const Variable& loss, const BackwardOptions& options = {}) {
+  backward(loss, options);
+  return h.weight.grad().to_vector<float>();
+}
+Variable squares(const Variable& x) { return sum(x * x); }
+
+// What may come between forward and backward: the weight's gradients after each pass.
+using Passes = std::function<std::vector<Floats>(const BufferedHead&)>;
+std::vector<std::pair<const char*, Passes>> passes_over_the_buffer() {
+  return {
+      {"another use comes first in backward",
+       [](const BufferedHead& h) {
+         const Variable loss = h.loss();
+         return std::vector<Floats>{after(h, loss + squares(h.weight))};
+       }},
+      {"another use comes last in backward",
+       [](const BufferedHead& h) {
+         const Variable before = squares(h.weight);
+         return std::vector<Floats>{after(h, before + h.loss())};
+       }},
+      {"two classifiers",
+       [](const BufferedHead& h) {
+         const Variable loss = h.loss();
+         return std::vector<Floats>{after(h, loss + h.other_loss())};
+       }},
+      {"backward in the order of forward",
+       [](const BufferedHead& h) {
+         const Variable first = h.loss(), second = h.other_loss();
+         const Floats of_first = after(h, first);
+         return std::vector<Floats>{of_first, after(h, second)};
+       }},
+      {"a forward without backward",
+       [](const BufferedHead& h) {
+         const Variable unused = h.loss();
+         return std::vector<Floats>{after(h, squares(h.weight)), after(h, unused)};
+       }},
+      {"a forward that is dropped",
+       [](const BufferedHead& h) {
+         h.loss();
+         return std::vector<Floats>{after(h, squares(h.weight)), after(h, h.loss())};
+       }},
+      {"a retained graph",
+       [](const BufferedHead& h) {
+         const Variable loss = h.loss() + squares(h.weight);
+         const Floats once = after(h, loss, {.retain_graph = true});
+         return std::vector<Floats>{once, after(h, loss)};
+       }},
+      {"another seed",
+       [](const BufferedHead& h) { return std::vector<Floats>{after(h, h.loss(), {.seed = seed_of(3)})}; }},
+      {"the buffer is asked for",
+       [](const BufferedHead& h) {
+         const Variable loss = h.loss();
+         fill_(h.weight.gradient_buffer(), 0);
+         return std::vector<Floats>{after(h, loss)};
+       }},
+      {"recomputed after another use",
+       [](const BufferedHead& h) {
+         const Variable loss =
+             recompute([&](const Variable& x) { return classifier_loss(x, h.weight, h.targets); }, h.x);
+         return std::vector<Floats>{after(h, loss + squares(h.weight))};
+       }},
+  };
+}
+
+// With and without the scope that lets a contribution lie in the buffer early.
+TEST(ClassifierLoss, AnEarlyContributionIsWholeWhateverElseIsWrittenIntoTheBuffer) {
+  for (const auto& [what, passes] : passes_over_the_buffer()) {
+    const BufferedHead late, early;
+    const std::vector<Floats> expected = passes(late);
+    const ExpectedSeed scope(1);
+    EXPECT_EQ(passes(early), expected) << what;
+  }
 }
 
 TEST(ClassifierLoss, TargetsMustFitTheRows) {

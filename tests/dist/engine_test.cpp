@@ -268,6 +268,21 @@ TEST(Engine, StridedAndFrozenParametersHaveDdpsBits) {
   }
 }
 
+// The classifier makes its gradients in forward, in the engine's memory; what no backward asks for doesn't count.
+TEST(Engine, AForwardWithoutBackwardLeavesNoTrace) {
+  for (const EngineKind engine : engines) {
+    for (const bool tied : {true, false}) {
+      Training r{base_options(), 2};
+      r.options.engine = engine;
+      r.options.micro_steps = 2;
+      r.tied = tied;
+      const Outcome reference = train(r);
+      r.forwards = 2;
+      EXPECT_TRUE(train(r) == reference) << describe(r) << " tied " << tied;
+    }
+  }
+}
+
 TEST(Engine, MisuseIsAUsageError) {
   run_threads(1, [](Comm& comm) {
     const TinyModel model(true);
@@ -278,6 +293,8 @@ TEST(Engine, MisuseIsAUsageError) {
     const Variable loss = engine->forward([&] { return model.loss(ids, ids); });
     engine->backward(loss);
     EXPECT_THROW(engine->backward(loss), Error);
+    EXPECT_THROW(engine->forward([&] { return model.loss(ids, ids); }), Error) << "before step";
+    engine->step();
     EXPECT_THROW(engine->forward([&] { return Variable(zeros({2})); }), Error);
   });
 }

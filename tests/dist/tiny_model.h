@@ -92,6 +92,7 @@ struct Training {
   int first_step = 0;
   bool strided = false;
   std::string frozen = {};  // a parameter
+  int forwards = 1;         // of each micro-step; the last one is run backward
 };
 
 inline void collect(Outcome& outcome, Engine& engine, std::mutex& mutex) {
@@ -129,7 +130,11 @@ Outcome train(const Training& r, Visit&& visit, Prepare&& prepare) {
         const auto number = static_cast<uint64_t>((step * k + j) * r.ranks + comm.rank());
         const Tensor tokens = random_ids(2 * number, r.rows), targets = random_ids(2 * number + 1, r.rows);
         const RandomKey key{.seed = 13, .step = static_cast<uint64_t>(step), .first_sample = number * rows};
-        engine->backward(engine->forward([&] { return model.loss(tokens, targets, false, {r.dropout, key}); }));
+        const auto forward = [&] {
+          return engine->forward([&] { return model.loss(tokens, targets, false, {r.dropout, key}); });
+        };
+        for (int unused = 1; unused < r.forwards; ++unused) forward();
+        engine->backward(forward());
         const StepResult result = engine->step();
         if (!result.complete || comm.rank() != 0) continue;
         outcome.loss_bits.push_back(std::bit_cast<uint32_t>(result.loss));
