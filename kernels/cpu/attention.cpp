@@ -60,14 +60,16 @@ class Forward {
  private:
   void add_tile(const Tile& tile, const Buffers<W>& x) const {
     const int64_t key_head = g_.key_head(tile.head);
-    copy_rows<T>(k_, tile.batch, key_head, tile.j, tile.keys, g_, W(1), x.keys);
-    copy_rows<T>(v_, tile.batch, key_head, tile.j, tile.keys, g_, W(1), x.values);
-    score_product(tile, g_, x.keys, x.q_turned, x.scores);
+    const bool once = in_view<T>(g_) && g_.query_blocks() == 1;
+    const Rows<W> keys = once ? rows_of<T>(k_, tile.batch, key_head, tile.j)
+                              : copy_rows<T>(k_, tile.batch, key_head, tile.j, tile.keys, g_, x.keys);
+    const Rows<W> values = copy_rows<T>(v_, tile.batch, key_head, tile.j, tile.keys, g_, x.values);
+    score_product(tile, g_, keys, x.q_turned, x.scores);
     if (o_.mask) add_mask(tile, g_, *o_.mask, x.rows, x.turned, x.scores);
     if (o_.dropout > 0) dropout_factors(tile, g_, o_, x.rows, x.turned);
     for (int64_t r = 0; r < tile.queries; r += lanes_in<V>) softmax_column(Column<W>(tile, r), x);
     if (tile.j > 0) rescale_out(tile, x);
-    add_over_keys(tile, g_, x.scores, x.values, x.out, tile.j > 0);
+    add_over_keys(tile, g_, x.scores, values, Rows<W>{x.out, g_.padded}, tile.j > 0);
   }
 
   // Scores become e^(score − maximum), with dropout times its factors; `rescale` is for what earlier tiles added up

@@ -5,7 +5,7 @@
 // lie turned, keys by queries, so that a lane of a vector is a query: a softmax adds and compares whole vectors, and
 // keys and values are read as they lie. Rows are copied first: in a view they are far apart, which would cost a page
 // and a cache set for each. A copied row has `padded` elements, zeros behind its d; a copied block of queries is filled
-// up with rows of zeros to whole panels. Queries are scaled when copied.
+// up with rows of zeros to whole panels. Rows that are met once stay in their view, where they can.
 #pragma once
 #include "kernels/cpu/carver.h"
 #include "kernels/cpu/panel.h"
@@ -71,90 +71,113 @@ T* head_row(const View& x, int64_t batch, int64_t head, int64_t first) {
   return x.as<T>() + batch * x.strides[0] + head * x.strides[1] + first * x.strides[2];
 }
 
-// out (count, padded) = scale · rows from `first` on of one head.
+// Rows as products take them: a copy, or those of a view.
+template <class W>
+struct Rows {
+  W* data;
+  int64_t stride;
+  Rows from(int64_t row) const { return {data + row * stride, stride}; }
+};
+
+// Whether products can take rows of T in their view: these are of the wide type and of whole panels.
 template <class T>
-void copy_rows(const View& x, int64_t batch, int64_t head, int64_t first, int64_t count, const Geometry& g,
-               Statistic<T> scale, Statistic<T>* out) {
-  using V = Lanes<Statistic<T>>;
-  const T* rows = head_row<T>(x, batch, head, first);
-  for (int64_t i = 0; i < count; ++i, rows += x.strides[2], out += g.padded) {
-    for_lanes<V>(g.d, [&](int64_t c, auto part) { store(out + c, V(load(rows + c, part)) * V(scale), part); });
-    for (int64_t c = g.d; c < g.padded; ++c) out[c] = 0;
-  }
+bool in_view(const Geometry& g) {
+  return std::is_same_v<T, Statistic<T>> && g.d == g.padded;
 }
 
-// rows from `first` on of one head = scale · from (count, padded), rounded.
+// Rows of one head in their view, where in_view.
 template <class T>
-void write_rows(const Statistic<T>* from, int64_t count, const Geometry& g, Statistic<T> scale, const View& x,
-                int64_t batch, int64_t head, int64_t first) {
+Rows<Statistic<T>> rows_of(const View& x, int64_t batch, int64_t head, int64_t first) {
+  return {reinterpret_cast<Statistic<T>*>(head_row<T>(x, batch, head, first)), x.strides[2]};
+}
+
+// A copy (count, padded), in `out`, of rows from `first` on of one head.
+template <class T>
+Rows<Statistic<T>> copy_rows(const View& x, int64_t batch, int64_t head, int64_t first, int64_t count,
+                             const Geometry& g, Statistic<T>* out) {
+  using V = Lanes<Statistic<T>>;
+  const Rows<Statistic<T>> copy{out, g.padded};
+  const T* rows = head_row<T>(x, batch, head, first);
+  for (int64_t i = 0; i < count; ++i, rows += x.strides[2], out += g.padded) {
+    for_lanes<V>(g.d, [&](int64_t c, auto part) { store(out + c, V(load(rows + c, part)), part); });
+    for (int64_t c = g.d; c < g.padded; ++c) out[c] = 0;
+  }
+  return copy;
+}
+
+// Rows from `first` on of one head = from (count, padded), rounded.
+template <class T>
+void write_rows(const Statistic<T>* from, int64_t count, const Geometry& g, const View& x, int64_t batch, int64_t head,
+                int64_t first) {
   using V = Lanes<Statistic<T>>;
   T* rows = head_row<T>(x, batch, head, first);
   for (int64_t i = 0; i < count; ++i, from += g.padded, rows += x.strides[2]) {
-    for_lanes<V>(g.d, [&](int64_t c, auto part) { store(rows + c, load(from + c, part) * V(scale), part); });
+    for_lanes<V>(g.d, [&](int64_t c, auto part) { store(rows + c, load(from + c, part), part); });
   }
 }
 
-// out (columns, ldo) = rowsᵀ of rows (count, columns); count and columns are multiples of panel_step.
+// out (columns, ldo) = scale · rowsᵀ of rows (count, columns); count and columns are multiples of panel_step.
 template <class W>
-void turn(const W* rows, int64_t count, int64_t columns, W* out, int64_t ldo) {
+void turn(const W* rows, int64_t count, int64_t columns, W scale, W* out, int64_t ldo) {
   using V = Lanes<W>;
   if constexpr (lanes_in<V> == 1) {
     for (int64_t c = 0; c < columns; ++c) {
-      for (int64_t i = 0; i < count; ++i) out[c * ldo + i] = rows[i * columns + c];
+      for (int64_t i = 0; i < count; ++i) out[c * ldo + i] = scale * rows[i * columns + c];
     }
   } else {
     for (int64_t i = 0; i < count; i += V::lanes) {
       for (int64_t c = 0; c < columns; c += 4) {
         V x[4];
         load_columns(rows + i * columns + c, columns, x);
-        for (int n = 0; n < 4; ++n) store(out + (c + n) * ldo + i, x[n], Full{});
+        for (int n = 0; n < 4; ++n) store(out + (c + n) * ldo + i, x[n] * V(scale), Full{});
       }
     }
   }
 }
 
-// A block of queries, or of their gradients: `rows` (queries, padded) and `turned` (padded, width).
+// A block of queries, or of their gradients: `rows` (queries, padded) and `turned` (padded, width) = scale · rowsᵀ.
 template <class T>
 void copy_queries(const View& x, const Tile& tile, const Geometry& g, Statistic<T> scale, Statistic<T>* rows,
                   Statistic<T>* turned) {
-  copy_rows<T>(x, tile.batch, tile.head, tile.i, tile.queries, g, scale, rows);
+  copy_rows<T>(x, tile.batch, tile.head, tile.i, tile.queries, g, rows);
   const int64_t count = whole_panels(tile.queries);
   for (int64_t n = tile.queries * g.padded; n < count * g.padded; ++n) rows[n] = 0;
-  turn(rows, count, g.padded, turned, g.width);
+  turn(rows, count, g.padded, scale, turned, g.width);
 }
 
-// scores (keys, width) = rows (keys, padded) · turned, wherever a panel of queries sees one of panel_step keys.
+// scores (keys, width) = rows (keys, d) · turned, wherever a panel of queries sees one of panel_step keys.
 template <class W>
-void score_product(const Tile& tile, const Geometry& g, const W* rows, const W* turned, W* scores) {
+void score_product(const Tile& tile, const Geometry& g, Rows<W> rows, const W* turned, W* scores) {
   const int64_t step = tile.strip(), end = whole_panels(tile.queries);
   for (int64_t x = 0; x < tile.keys; x += step) {
     const int64_t first = tile.first_panel(x);
     if (first >= end) break;
-    panel_product<W>(clamp(tile.keys - x, step), end - first, g.d, rows + x * g.padded, g.padded, 1, turned + first,
+    panel_product<W>(clamp(tile.keys - x, step), end - first, g.d, rows.from(x).data, rows.stride, 1, turned + first,
                      g.width, scores + x * g.width + first, g.width, false);
   }
 }
 
 // out (queries, padded) (+)= weightsᵀ · rows (keys, padded).
 template <class W>
-void add_over_keys(const Tile& tile, const Geometry& g, const W* weights, const W* rows, W* out, bool accumulate) {
+void add_over_keys(const Tile& tile, const Geometry& g, const W* weights, Rows<W> rows, Rows<W> out, bool accumulate) {
   const int64_t step = tile.strip();
   for (int64_t r = 0; r < tile.queries; r += step) {
     const int64_t count = clamp(tile.queries - r, step);
-    panel_product<W>(count, g.padded, tile.seen(r + count - 1), weights + r, 1, g.width, rows, g.padded,
-                     out + r * g.padded, g.padded, accumulate);
+    panel_product<W>(count, g.padded, tile.seen(r + count - 1), weights + r, 1, g.width, rows.data, rows.stride,
+                     out.from(r).data, out.stride, accumulate);
   }
 }
 
-// out (keys, padded) += weights · rows (queries, padded).
+// out (keys, padded) (+)= weights · rows (queries, padded), of keys that a query of the tile sees.
 template <class W>
-void add_over_queries(const Tile& tile, const Geometry& g, const W* weights, const W* rows, W* out) {
+void add_over_queries(const Tile& tile, const Geometry& g, const W* weights, Rows<W> rows, Rows<W> out,
+                      bool accumulate) {
   const int64_t step = tile.strip();
   for (int64_t x = 0; x < tile.keys; x += step) {
     const int64_t first = tile.first_panel(x);
     if (first >= tile.queries) break;
     panel_product<W>(clamp(tile.keys - x, step), g.padded, tile.queries - first, weights + x * g.width + first, g.width,
-                     1, rows + first * g.padded, g.padded, out + x * g.padded, g.padded, true);
+                     1, rows.from(first).data, rows.stride, out.from(x).data, out.stride, accumulate);
   }
 }
 
@@ -199,7 +222,7 @@ void turned_rows(const Tile& tile, const Geometry& g, W* rows, W* turned, F&& fi
     if (n > 0) fill_row(r, n, rows + r * key_block);
     for (int64_t x = n; x < key_block; ++x) rows[r * key_block + x] = 0;
   }
-  turn(rows, count, key_block, turned, g.width);
+  turn(rows, count, key_block, W(1), turned, g.width);
 }
 
 // The mask is added to the scores: −∞ where it hides a key, whatever the score. `rows` and `turned` as above.

@@ -67,15 +67,22 @@ class Backward {
   // One head.
   void run(int64_t task, const Buffers<W>& x) const {
     const int64_t head = task % g_.h, batch = task / g_.h, key_head = g_.key_head(head), size = g_.s * g_.padded;
-    copy_rows<T>(k_, batch, key_head, 0, g_.s, g_, W(1), x.k);
-    copy_rows<T>(v_, batch, key_head, 0, g_.s, g_, W(1), x.v);
-    const bool grouped = g_.h != g_.hk;
-    W *const dk = grouped ? x.parts_dk + task * size : x.dk, *const dv = grouped ? x.parts_dv + task * size : x.dv;
-    for (int64_t n = 0; n < size; ++n) dk[n] = 0, dv[n] = 0;
-    for (int64_t i = 0; i < g_.t; i += query_block) add_queries(Tile(g_, batch, head, i, 0), dk, dv, x);
-    if (grouped) return;
-    write_rows<T>(dk, g_.s, g_, W(1), dk_, batch, head, 0);
-    write_rows<T>(dv, g_.s, g_, W(1), dv_, batch, head, 0);
+    // Met by one block of queries alone, values and gradients stay in their view.
+    const bool grouped = g_.h != g_.hk, once = g_.query_blocks() == 1, read = in_view<T>(g_) && once;
+    const bool written = read && !grouped;
+    const auto gradient_rows = [&](const View& view, W* parts, W* own) {
+      return written ? rows_of<T>(view, batch, head, 0) : Rows<W>{grouped ? parts + task * size : own, g_.padded};
+    };
+    const Keys keys{copy_rows<T>(k_, batch, key_head, 0, g_.s, g_, x.k),
+                    read ? rows_of<T>(v_, batch, key_head, 0) : copy_rows<T>(v_, batch, key_head, 0, g_.s, g_, x.v),
+                    gradient_rows(dk_, x.parts_dk, x.dk), gradient_rows(dv_, x.parts_dv, x.dv)};
+    if (!once) {
+      for (int64_t n = 0; n < size; ++n) keys.dk.data[n] = 0, keys.dv.data[n] = 0;
+    }
+    for (int64_t i = 0; i < g_.t; i += query_block) add_queries(Tile(g_, batch, head, i, 0), keys, x);
+    if (grouped || written) return;
+    write_rows<T>(keys.dk.data, g_.s, g_, dk_, batch, head, 0);
+    write_rows<T>(keys.dv.data, g_.s, g_, dv_, batch, head, 0);
   }
 
   // One head of keys: the sum of the parts that its query heads made, in their order.
@@ -93,26 +100,35 @@ class Backward {
   }
 
  private:
+  struct Keys {
+    Rows<W> k, v, dk, dv;  // (s, d) of one head
+  };
+
   // A block of queries: its dq, and what it adds to dk and dv of the head.
-  void add_queries(const Tile& first, W* dk, W* dv, const Buffers<W>& x) const {
+  void add_queries(const Tile& first, const Keys& keys, const Buffers<W>& x) const {
     copy_queries<T>(q_, first, g_, static_cast<W>(o_.scale), x.q, x.q_turned);
     copy_queries<T>(d_out_, first, g_, W(1), x.d_out, x.d_out_turned);
     copy_statistics(first, x);
-    for (int64_t n = 0; n < first.queries * g_.padded; ++n) x.dq[n] = 0;
     const int64_t end = g_.visible(first.i + first.queries - 1);
+    const bool written = in_view<T>(g_) && end > 0 && g_.s <= key_block, again = g_.query_blocks() > 1;
+    const Rows<W> q{x.q, g_.padded}, d_out{x.d_out, g_.padded};
+    const Rows<W> dq = written ? rows_of<T>(dq_, first.batch, first.head, first.i) : Rows<W>{x.dq, g_.padded};
     for (int64_t j = 0; j < end; j += key_block) {
       const Tile tile(g_, first.batch, first.head, first.i, j);
-      const int64_t at = j * g_.padded;
-      score_product(tile, g_, x.k + at, x.q_turned, x.weights);
-      score_product(tile, g_, x.v + at, x.d_out_turned, x.gradient);
+      score_product(tile, g_, keys.k.from(j), x.q_turned, x.weights);
+      score_product(tile, g_, keys.v.from(j), x.d_out_turned, x.gradient);
       if (o_.mask) add_mask(tile, g_, *o_.mask, x.rows, x.turned, x.weights);
       if (o_.dropout > 0) dropout_factors(tile, g_, o_, x.rows, x.turned);
       for (int64_t r = 0; r < tile.queries; r += lanes_in<V>) softmax_column(Column<W>(tile, r), x);
-      add_over_queries(tile, g_, x.weights, x.d_out, dv + at);
-      add_over_queries(tile, g_, x.gradient, x.q, dk + at);
-      add_over_keys(tile, g_, x.gradient, x.k + at, x.dq, true);
+      add_over_queries(tile, g_, x.weights, d_out, keys.dv.from(j), again);
+      add_over_queries(tile, g_, x.gradient, q, keys.dk.from(j), again);
+      add_over_keys(tile, g_, x.gradient, keys.k.from(j), dq, j > 0);
     }
-    write_rows<T>(x.dq, first.queries, g_, static_cast<W>(o_.scale), dq_, first.batch, first.head, first.i);
+    if (written) return;
+    if (end == 0) {
+      for (int64_t n = 0; n < first.queries * g_.padded; ++n) x.dq[n] = 0;
+    }
+    write_rows<T>(x.dq, first.queries, g_, dq_, first.batch, first.head, first.i);
   }
 
   // lse and delta of a block of queries, zeros behind its last.
@@ -129,9 +145,10 @@ class Backward {
     for (int64_t r = tile.queries; r < g_.width; ++r) x.delta[r] = 0, x.lse[r] = 0;
   }
 
-  // Scores become weights (with dropout, those that multiplied v), and the weights' gradient the scores' own.
+  // Scores become weights (with dropout, those that multiplied v), and the weights' gradient that of q·kᵀ.
   void softmax_column(const Column<W>& column, const Buffers<W>& x) const {
     const V lse = load(x.lse + column.r, Full{}), delta = load(x.delta + column.r, Full{});
+    const V scale(static_cast<W>(o_.scale));
     for (int64_t n = 0; n < column.end; ++n) {
       W *const weights = x.weights + n * g_.width + column.r, *const gradient = x.gradient + n * g_.width + column.r;
       V score = load(weights, Full{});
@@ -139,7 +156,7 @@ class Backward {
       const V weight = weight_of(score - lse);
       const V factor = o_.dropout > 0 ? load(x.turned + n * g_.width + column.r, Full{}) : V(W(1));
       store(weights, weight * factor, Full{});
-      store(gradient, weight * (load(gradient, Full{}) * factor - delta), Full{});
+      store(gradient, weight * scale * (load(gradient, Full{}) * factor - delta), Full{});
     }
   }
 

@@ -42,6 +42,8 @@ const Case cases[] = {
     {"block_sees_nothing", 1, 1, 1, 200, 66, 4, true},
     {"five_vectors", 1, 1, 1, 20, 20, 80, true},
     {"two_blocks_masked", 1, 2, 1, 131, 130, 6, true, MaskKind::boolean, 0.25f, true},
+    {"in_their_view", 2, 3, 3, 50, 60, 32, true, MaskKind::none, 0, true},
+    {"in_view_block_sees_nothing", 1, 2, 2, 200, 40, 16, true, MaskKind::none, 0, true},
     {"no_queries", 1, 2, 2, 0, 5, 8},
     {"no_keys", 1, 2, 2, 3, 0, 8},
     {"no_batch", 0, 2, 2, 3, 3, 8},
