@@ -251,18 +251,25 @@ void add_mask(const Tile& tile, const Geometry& g, const View& mask, W* rows, W*
   }
 }
 
-// turned = 0 where an attention weight is dropped, else 1/(1 − p). `rows` and `turned` as above.
+// turned = 0 where an attention weight is dropped, else 1/(1 − p), without branches, which none could foresee. `rows`
+// and `turned` as above.
 template <class W>
 void dropout_factors(const Tile& tile, const Geometry& g, const AttentionOptions& o, W* rows, W* turned) {
   const W kept = 1 / (1 - static_cast<W>(o.dropout));
+  const uint64_t sample = o.random.first_sample + static_cast<uint64_t>(tile.batch);
   turned_rows(tile, g, rows, turned, [&](int64_t r, int64_t n, W* row) {
     const int64_t first = (tile.head * g.t + tile.i + r) * g.s + tile.j, end = first + n;
     for (int64_t draws = first / 4 * 4; draws < end; draws += block_draws) {
-      float u[block_draws];
-      uniform_block(o.random, o.random.first_sample + static_cast<uint64_t>(tile.batch),
-                    static_cast<uint64_t>(draws / 4), u);
+      Words words[4];
+      philox_block(o.random, sample, static_cast<uint64_t>(draws / 4), words);
+      Vec stays[4];
+      for (int j = 0; j < 4; ++j) stays[j] = select(uniform(words[j]) < Vec(o.dropout), Vec(0.0f), Vec(1.0f));
+      float in_order[block_draws];
+      interleave(stays, in_order);
       const int64_t from = draws < first ? first : draws, to = draws + block_draws < end ? draws + block_draws : end;
-      for (int64_t x = from; x < to; ++x) row[x - first] = u[x - draws] < o.dropout ? 0 : kept;
+      const float* const stay = in_order + (from - draws);
+      W* const out = row + (from - first);
+      for (int64_t x = 0; x < to - from; ++x) out[x] = stay[x] * kept;
     }
   });
 }
