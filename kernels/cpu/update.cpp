@@ -9,7 +9,7 @@
 namespace sg::kernels::SG_ISA {
 namespace {
 
-constexpr int64_t chunk = 32768;  // elements per task
+constexpr int64_t chunk = 8192;  // elements per task: a few microseconds of work, many times what a task costs
 
 // An optimizer pass is bound by memory: asking for a line this many elements ahead takes an eighth of its time away.
 constexpr int64_t ahead = 512;
