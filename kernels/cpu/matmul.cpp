@@ -1,4 +1,6 @@
 // Products on a grid of tiles that the shape alone fixes, so that bits don't depend on the number of threads.
+#include <utility>
+
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/runtime/parallel.h"
@@ -45,11 +47,17 @@ struct Problem {
   bool turned = false;  // out is dense by columns: outᵀ = bᵀ·aᵀ is computed
   int64_t tile_m = 0, tile_n = 0;
   int64_t tiles_m = 0, tiles_n = 0;
-  bool by_rows =
-      false;  // tiles follow each other along a row of them: threads share out the rows of a, not b's columns
+  // Tiles follow each other along a row of them: threads share out the rows of a, not b's columns.
+  bool by_rows = false;
+  // k is cut in two: both halves of each tile are computed apart, the second in a matrix of its own, then added.
+  bool halved = false;
 
-  int64_t tiles() const { return batch * tiles_m * tiles_n; }
+  int64_t parts() const { return halved ? 2 : 1; }
+  int64_t depth() const { return halved ? round_up(divide_up(k, 2), 16) : k; }  // of the first part
+  int64_t tiles() const { return batch * tiles_m * tiles_n * parts(); }
   double flops() const { return 2.0 * static_cast<double>(m) * n * k * batch; }
+  // Elements that tasks read and write.
+  int64_t moved() const { return tiles_n * m * k + tiles_m * n * k + (halved ? 3 : 1) * m * n; }
 };
 
 View turn(View x) {
@@ -86,17 +94,29 @@ void choose_tiles(Problem& p) {
   for (const auto& [m, n] : sizes) {
     const int64_t parts_m = divide_up(p.m, m), parts_n = divide_up(p.n, n);
     const int64_t tile_m = round_up(divide_up(p.m, parts_m), 8), tile_n = round_up(divide_up(p.n, parts_n), 48);
-    if (p.tile_m > 0 && 2.0 * static_cast<double>(tile_m) * tile_n * p.k < least_work) break;
+    if (p.tile_m > 0 && 2.0 * static_cast<double>(tile_m) * tile_n * p.depth() < least_work) break;
     p.tile_m = tile_m, p.tile_n = tile_n;
     p.tiles_m = divide_up(p.m, tile_m), p.tiles_n = divide_up(p.n, tile_n);
     if (shared_well(p.tiles())) break;
   }
 }
 
+// A weight gradient adds up over the rows of activations, of which each thread has written a share: cut along them, a
+// thread reads what lies in its own cache, and all of it once. Worth it where the result is small beside the operands.
+void choose_halves(Problem& p) {
+  if (!p.a.transposed || p.b.transposed || p.batch > 1 || p.k < 2 * 16) return;
+  Problem halves = p;
+  halves.halved = true;
+  halves.tile_m = 0;
+  choose_tiles(halves);
+  if (halves.moved() < p.moved()) p = halves;
+}
+
+template <class T>
 Problem plan(const View& a, const View& b, const View& out) {
   const bool by_columns = out.size(-1) > 1 && out.stride(-1) != 1;
   if (by_columns) {
-    Problem p = plan(turn(b), turn(a), turn(out));
+    Problem p = plan<T>(turn(b), turn(a), turn(out));
     p.turned = true;
     return p;
   }
@@ -107,7 +127,10 @@ Problem plan(const View& a, const View& b, const View& out) {
   for (int d = 0; d < p.batch_rank; ++d) p.batch_shape[d] = out.shape[d];
   if (p.m > 0 && p.n > 0) fold_rows(p);
   for (int d = 0; d < p.batch_rank; ++d) p.batch *= p.batch_shape[d];
-  if (p.m > 0 && p.n > 0 && p.batch > 0) choose_tiles(p);
+  if (p.m > 0 && p.n > 0 && p.batch > 0) {
+    choose_tiles(p);
+    if (sizeof(T) > 2) choose_halves(p);  // a 16-bit result would be rounded twice
+  }
   p.by_rows = p.m > p.n;  // the larger operand is read by one thread alone
   return p;
 }
@@ -121,7 +144,10 @@ Place place_of(const Problem& p, int64_t tile) {
   return {tile % p.tiles_m, tile / p.tiles_m % p.tiles_n};
 }
 
-Product tile_product(const Problem& p, int64_t tile, size_t item, bool accumulate) {
+// `second` (m, n) is where second halves go.
+Product tile_product(const Problem& p, int64_t tile, size_t item, bool accumulate, std::byte* second) {
+  const int64_t part = tile / (p.batch * p.tiles_m * p.tiles_n);
+  tile -= part * p.batch * p.tiles_m * p.tiles_n;
   const auto [row, column] = place_of(p, tile);
   const int64_t i = row * p.tile_m, j = column * p.tile_n;
   int64_t offset_a = 0, offset_b = 0, offset_out = 0;
@@ -132,12 +158,14 @@ Product tile_product(const Problem& p, int64_t tile, size_t item, bool accumulat
   Product product;
   product.m = p.m - i < p.tile_m ? p.m - i : p.tile_m;
   product.n = p.n - j < p.tile_n ? p.n - j : p.tile_n;
-  product.k = p.k;
-  product.a = {p.a.at(offset_a, i, 0, item), p.a.ld, p.a.transposed};
-  product.b = {p.b.at(offset_b, 0, j, item), p.b.ld, p.b.transposed};
-  product.c = p.out.at(offset_out, i, j, item);
-  product.ldc = p.out.ld;
-  product.accumulate = accumulate;
+  const int64_t first = part * p.depth();
+  product.k = part == 0 ? p.depth() : p.k - first;
+  product.a = {p.a.at(offset_a, i, first, item), p.a.ld, p.a.transposed};
+  product.b = {p.b.at(offset_b, first, j, item), p.b.ld, p.b.transposed};
+  if (part == 0) product.c = p.out.at(offset_out, i, j, item);
+  else product.c = second ? second + (i * p.n + j) * static_cast<int64_t>(item) : nullptr;
+  product.ldc = part == 0 ? p.out.ld : p.n;
+  product.accumulate = accumulate && part == 0;
   return product;
 }
 
@@ -156,19 +184,42 @@ constexpr double work_per_task = 1e6;
 // Below this a product is over before another thread has woken up.
 constexpr double work_for_threads = 2.5e5;
 
+constexpr size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// The workspace: the second halves, then each thread's scratch.
 template <class T>
-size_t workspace_per_thread(const Problem& p, bool accumulate, bool bias) {
+size_t second_bytes(const Problem& p) {
+  return p.halved ? whole_lines(static_cast<size_t>(p.m * p.n) * sizeof(T)) : 0;
+}
+
+template <class T>
+size_t scratch_bytes(const Problem& p, bool accumulate, bool bias) {
   size_t most = 0;
   if (p.tiles() == 0) return most;
-  // The four kinds of tile: whole, and cut at either edge or both.
+  // The four kinds of tile: whole, and cut at either edge or both; of each part of k.
   const int64_t across = p.by_rows ? p.tiles_n : p.tiles_m, last = p.tiles_n * p.tiles_m - 1;
   for (const int64_t tile : {int64_t{0}, across - 1, last - (across - 1), last}) {
-    Product product = tile_product(p, tile, sizeof(T), accumulate);
-    product.bias = bias ? &p : nullptr;  // only looked at for being there
-    const size_t bytes = gemm_scratch<T>(product);
-    most = bytes > most ? bytes : most;
+    for (int64_t part = 0; part < p.parts(); ++part) {
+      Product product = tile_product(p, tile + part * (last + 1), sizeof(T), accumulate, nullptr);
+      product.bias = bias ? &p : nullptr;  // only looked at for being there
+      const size_t bytes = gemm_scratch<T>(product);
+      most = bytes > most ? bytes : most;
+    }
   }
-  return static_cast<size_t>(round_up(static_cast<int64_t>(most), 64));
+  return whole_lines(most);
+}
+
+template <class T>
+void add_second_halves(const Problem& p, const std::byte* second, StreamHandle stream) {
+  const T* const terms = reinterpret_cast<const T*>(second);
+  parallel_chunks(stream, p.m, divide_up(16384, p.n), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* const row = reinterpret_cast<T*>(p.out.at(0, i, 0, sizeof(T)));
+      for_lanes<Lanes<T>>(p.n, [&](int64_t j, auto part) {
+        store(row + j, load(row + j, part) + load(terms + i * p.n + j, part), part);
+      });
+    }
+  });
 }
 
 }  // namespace
@@ -176,43 +227,45 @@ size_t workspace_per_thread(const Problem& p, bool accumulate, bool bias) {
 template <class T>
 void matmul(const View& a, const View& b, const View& out, const MatmulOptions& options, Workspace workspace,
             StreamHandle stream) {
-  const Problem p = plan(a, b, out);
+  const Problem p = plan<T>(a, b, out);
   const int64_t tiles = p.tiles();
   if (tiles == 0) return;
+  auto* const second = static_cast<std::byte*>(workspace.data);
+  std::byte* const scratch = second + second_bytes<T>(p);
+  const size_t scratch_each =
+      (workspace.bytes - second_bytes<T>(p)) / static_cast<size_t>(threads_of(stream)) / 64 * 64;
   const T* bias = options.bias ? options.bias->as<T>() : nullptr;
-  const size_t scratch = workspace.bytes / static_cast<size_t>(threads_of(stream)) / 64 * 64;
   const double work = p.flops() / static_cast<double>(tiles);
   const int64_t per_task = work < work_per_task ? static_cast<int64_t>(work_per_task / (work + 1)) : 1;
   if (p.flops() < work_for_threads) stream = {};
   parallel_chunks(stream, tiles, per_task, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t tile = begin; tile < end; ++tile) {
-      Product product = tile_product(p, tile, sizeof(T), options.accumulate);
-      if (bias && !p.turned) product.bias = bias + place_of(p, tile).column * p.tile_n;
-      gemm<T>(product, static_cast<std::byte*>(workspace.data) + static_cast<size_t>(worker) * scratch);
-      if (bias && p.turned) add_row_bias(product, bias + place_of(p, tile).row * p.tile_m);
+      Product product = tile_product(p, tile, sizeof(T), options.accumulate, second);
+      const bool biased = bias && tile < tiles / p.parts();
+      if (biased && !p.turned) product.bias = bias + place_of(p, tile).column * p.tile_n;
+      gemm<T>(product, scratch + static_cast<size_t>(worker) * scratch_each);
+      if (biased && p.turned) add_row_bias(product, bias + place_of(p, tile).row * p.tile_m);
     }
   });
+  if (p.halved) add_second_halves<T>(p, second, stream);
 }
 
 size_t matmul_workspace(const View& a, const View& b, const View& out, int threads) {
-  const Problem p = plan(a, b, out);
-  size_t bytes = 0;
-  const auto most_of = [&]<class T>(T) {
-    for (const bool accumulate : {false, true}) {
-      for (const bool bias : {false, true}) {
-        if (accumulate && bias) continue;
-        const size_t needed = workspace_per_thread<T>(p, accumulate, bias);
-        bytes = needed > bytes ? needed : bytes;
-      }
+  const auto bytes = [&]<class T>(T) {
+    const Problem p = plan<T>(a, b, out);
+    size_t most = 0;
+    for (const auto& [accumulate, bias] : {std::pair{false, false}, {false, true}, {true, false}}) {
+      const size_t scratch = scratch_bytes<T>(p, accumulate, bias);
+      most = scratch > most ? scratch : most;
     }
+    return second_bytes<T>(p) + most * static_cast<size_t>(threads);
   };
   switch (out.dtype) {
-    case DType::f64: most_of(double{}); break;
-    case DType::f16: most_of(f16{}); break;
-    case DType::bf16: most_of(bf16{}); break;
-    default: most_of(float{});
+    case DType::f64: return bytes(double{});
+    case DType::f16: return bytes(f16{});
+    case DType::bf16: return bytes(bf16{});
+    default: return bytes(float{});
   }
-  return bytes * static_cast<size_t>(threads);
 }
 
 SG_FOR_FLOATS(matmul, const View&, const View&, const View&, const MatmulOptions&, Workspace, StreamHandle)

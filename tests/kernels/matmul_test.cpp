@@ -34,6 +34,8 @@ const Case cases[] = {
     {"weight_gradient", {70, 300}, {300, 301}, {70, 301}, {1, 0}, {}, {}, true, false, 3},
     {"turned_a", {61, 23}, {23, 300}, {61, 300}, {1, 0}, {}, {}, true, false, 3},  // a is copied turned, edges and all
     {"turned_a_whole", {60, 16}, {16, 260}, {60, 260}, {1, 0}},
+    {"halved", {70, 301}, {301, 300}, {70, 300}, {1, 0}, {}, {}, false, true},  // k is cut in two, and not evenly
+    {"halved_turned", {301, 300}, {300, 70}, {301, 70}, {1, 0}, {}, {1, 0}, false, true},
     {"deep", {9, 1500}, {1500, 11}, {9, 11}, {}, {}, {}, true},
     {"batch", {3, 2, 9, 17}, {3, 2, 17, 10}, {3, 2, 9, 10}},
     {"batch_broadcast_b", {4, 9, 17}, {17, 10}, {4, 9, 10}, {}, {1, 0}, {}, false, true},
