@@ -11,9 +11,6 @@
 namespace sg {
 namespace {
 
-// Nobody else sees the memory, so it may be changed or kept.
-bool unique(const Tensor& x) { return x.storage().use_count() == 1 && x.contiguous(); }
-
 // Adds to a gradient that isn't a parameter's; the bits don't depend on who else holds it.
 void accumulate(Tensor& sum, Contribution contribution, Device device) {
   if (!sum.defined()) {
@@ -151,7 +148,7 @@ void Pass::run(std::span<const Variable> roots, std::span<const Tensor> gradient
 void Pass::run(Node& node) {
   Node* const outer = std::exchange(running_, &node);
   Gradients contributions(node.inputs.size());
-  const std::vector<Tensor> gradients = std::move(node.gradients);
+  std::vector<Tensor> gradients = std::move(node.gradients);
   if (std::any_of(gradients.begin(), gradients.end(), [](const Tensor& g) { return g.defined(); })) {
     start_unit(node);
     contributions = node.backward(gradients);

@@ -67,15 +67,15 @@ class Saved {
 };
 
 // Makes `out` a variable that came from `inputs` (undefined ones are allowed). `backward` takes the gradient of out and
-// returns one contribution per input; it is dropped unless recording is on and an input needs a gradient. `op` is a
-// literal.
+// returns one contribution per input; it is dropped unless recording is on and an input needs a gradient. Taken by
+// value, that gradient is its own: what it computes may go into the same memory. `op` is a literal.
 template <class Backward>
 Variable record(const char* op, Tensor out, std::span<const Variable> inputs, Backward&& backward);
 template <class Backward>
 Variable record(const char* op, Tensor out, std::initializer_list<Variable> inputs, Backward&& backward) {
   return record(op, std::move(out), std::span(inputs.begin(), inputs.size()), std::forward<Backward>(backward));
 }
-// Several results: `backward` takes a span of their gradients, undefined where none arrived.
+// Several results: `backward` takes a span of their gradients, its own, undefined where none arrived.
 template <class Backward>
 std::vector<Variable> record_all(const char* op, std::vector<Tensor> out, std::span<const Variable> inputs,
                                  Backward&& backward);
@@ -96,7 +96,7 @@ struct BackwardOptions {
 std::vector<Variable> backward(const Variable& root, const BackwardOptions& options = {});
 
 // ---- underneath
-using BackwardFunction = std::function<Gradients(std::span<const Tensor> gradients)>;
+using BackwardFunction = std::function<Gradients(std::span<Tensor> gradients)>;
 
 class Graph {
  public:
@@ -113,8 +113,9 @@ class Graph {
 template <class Backward>
 Variable record(const char* op, Tensor out, std::span<const Variable> inputs, Backward&& backward) {
   if (!Graph::records(inputs)) return Variable(std::move(out));
-  return Graph::add(op, std::move(out), inputs,
-                    [f = std::forward<Backward>(backward)](std::span<const Tensor> g) -> Gradients { return f(g[0]); });
+  return Graph::add(
+      op, std::move(out), inputs,
+      [f = std::forward<Backward>(backward)](std::span<Tensor> g) -> Gradients { return f(std::move(g[0])); });
 }
 
 template <class Backward>

@@ -69,8 +69,8 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
 Variable linear_activation(PointwiseOp f, const Variable& x, const Variable& weight, const Variable& bias) {
   const Tensor h = product_with(x, weight, bias);
   return record("linear_activation", pointwise(f, {h}), {x, weight, bias},
-                [f, x = Saved(x), weight = Saved(weight), h = Saved(h), bias = bias.requires_grad()](const Tensor& g) {
-                  auto [dh, d_bias] = activation_backward(f, h.tensor(), g, bias);
+                [f, x = Saved(x), weight = Saved(weight), h = Saved(h), bias = bias.requires_grad()](Tensor g) {
+                  auto [dh, d_bias] = activation_backward(f, h.tensor(), std::move(g), bias);
                   Gradients gradients = linear_backward(x, weight, dh);
                   gradients.push_back(std::move(d_bias));
                   return gradients;

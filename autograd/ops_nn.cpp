@@ -10,30 +10,29 @@ struct NormSaved {
   Tensor mean, rstd;  // mean undefined: rmsnorm
   bool bias;
 
-  NormGradients backward(const Tensor& dy, const Tensor& d_sum) const {
-    if (mean.defined()) return layernorm_backward(dy, x.tensor(), gain.tensor(), mean, rstd, bias, d_sum);
-    return rmsnorm_backward(dy, x.tensor(), gain.tensor(), rstd, d_sum);
+  NormGradients backward(Tensor dy, const Tensor& d_sum) const {
+    if (mean.defined()) return layernorm_backward(std::move(dy), x.tensor(), gain.tensor(), mean, rstd, bias, d_sum);
+    return rmsnorm_backward(std::move(dy), x.tensor(), gain.tensor(), rstd, d_sum);
   }
 };
 
 Tensor tensor_or_none(const Variable& x) { return x.defined() ? x.tensor() : Tensor(); }
 
 Variable norm(const char* op, Normalised n, const Variable& x, const Variable& gain, const Variable& bias) {
-  return record(
-      op, n.y, {x, gain, bias},
-      [kept = NormSaved{Saved(x), Saved(gain), n.mean, n.rstd, bias.defined()}](const Tensor& g) -> Gradients {
-        NormGradients d = kept.backward(g, {});
-        return {std::move(d.dx), std::move(d.d_gain), std::move(d.d_bias)};
-      });
+  return record(op, n.y, {x, gain, bias},
+                [kept = NormSaved{Saved(x), Saved(gain), n.mean, n.rstd, bias.defined()}](Tensor g) -> Gradients {
+                  NormGradients d = kept.backward(std::move(g), {});
+                  return {std::move(d.dx), std::move(d.d_gain), std::move(d.d_bias)};
+                });
 }
 
 NormedSum norm(const char* op, Normalised n, const Variable& x, const Variable& residual, const Variable& gain,
                const Variable& bias) {
   const Variable inputs[] = {x, residual, gain, bias};
-  auto backward = [kept = NormSaved{Saved(n.sum), Saved(gain), n.mean, n.rstd, bias.defined()}](
-                      std::span<const Tensor> g) -> Gradients {
+  auto backward =
+      [kept = NormSaved{Saved(n.sum), Saved(gain), n.mean, n.rstd, bias.defined()}](std::span<Tensor> g) -> Gradients {
     if (!g[0].defined()) return {g[1], g[1], {}, {}};  // only the sum was used
-    NormGradients d = kept.backward(g[0], g[1]);
+    NormGradients d = kept.backward(std::move(g[0]), g[1]);
     return {d.dx, d.dx, std::move(d.d_gain), std::move(d.d_bias)};
   };
   auto results = record_all(op, {n.y, n.sum}, inputs, std::move(backward));

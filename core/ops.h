@@ -63,16 +63,17 @@ Normalised rmsnorm(const Tensor& x, const Tensor& gain, float eps, const Tensor&
 struct NormGradients {
   Tensor dx, d_gain, d_bias;  // d_bias undefined where there is no bias
 };
-// x is the normalised input (`sum` above); d_sum, where defined, is added to dx.
-NormGradients layernorm_backward(const Tensor& dy, const Tensor& x, const Tensor& gain, const Tensor& mean,
-                                 const Tensor& rstd, bool has_bias, const Tensor& d_sum = {});
-NormGradients rmsnorm_backward(const Tensor& dy, const Tensor& x, const Tensor& gain, const Tensor& rstd,
+// x is the normalised input (`sum` above); d_sum, where defined, is added to dx. dx lies in dy's memory where nobody
+// else holds it: move dy in if it isn't needed any more.
+NormGradients layernorm_backward(Tensor dy, const Tensor& x, const Tensor& gain, const Tensor& mean, const Tensor& rstd,
+                                 bool has_bias, const Tensor& d_sum = {});
+NormGradients rmsnorm_backward(Tensor dy, const Tensor& x, const Tensor& gain, const Tensor& rstd,
                                const Tensor& d_sum = {});
 struct ActivationGradients {
   Tensor dx, d_bias;
 };
-// f: gelu, gelu_tanh, silu, relu. d_bias (last dimension) = sums of dx over the rest, when asked for.
-ActivationGradients activation_backward(PointwiseOp f, const Tensor& x, const Tensor& dy, bool want_bias);
+// f: gelu, gelu_tanh, silu, relu. d_bias (last dimension) = sums of dx over the rest, when asked for. dx as above.
+ActivationGradients activation_backward(PointwiseOp f, const Tensor& x, Tensor dy, bool want_bias);
 Tensor column_sum(const Tensor& dy);  // (…, n) → (n)
 Tensor rope(const Tensor& x, const Tensor& positions, float theta,
             bool inverse = false);                                         // x (b,t,h,d), positions (t) i64

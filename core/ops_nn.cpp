@@ -16,6 +16,11 @@ void check_like(const char* op, const char* what, const Tensor& t, const Tensor&
 
 Tensor rows_or_undefined(const Tensor& x) { return x.defined() ? detail::as_rows(x) : Tensor{}; }
 
+// Memory for the gradient that is made of dy: the kernels read an element of dy before they write it.
+Tensor in_place_of(const Tensor& dy) {
+  return unique(dy) && dy.storage()->bytes() == dy.bytes() ? dy : empty(dy.shape(), dy.dtype(), dy.device());
+}
+
 // What layernorm and rmsnorm share: the outputs, and x's and the residual's rows.
 struct NormRows {
   Tensor x, residual;
@@ -85,11 +90,11 @@ Normalised rmsnorm(const Tensor& x, const Tensor& gain, float eps, const Tensor&
   return std::move(n.out);
 }
 
-NormGradients layernorm_backward(const Tensor& dy, const Tensor& x, const Tensor& gain, const Tensor& mean,
-                                 const Tensor& rstd, bool has_bias, const Tensor& d_sum) {
+NormGradients layernorm_backward(Tensor dy, const Tensor& x, const Tensor& gain, const Tensor& mean, const Tensor& rstd,
+                                 bool has_bias, const Tensor& d_sum) {
   check_like("layernorm_backward", "dy", dy, x);
+  NormGradients out{in_place_of(dy), empty_like(gain), has_bias ? empty_like(gain) : Tensor{}};
   const Tensor rows = detail::as_rows(x), d_rows = detail::as_rows(dy), d_sum_rows = rows_or_undefined(d_sum);
-  NormGradients out{empty(x.shape(), x.dtype(), x.device()), empty_like(gain), has_bias ? empty_like(gain) : Tensor{}};
   const detail::Scratch scratch(
       x.device(),
       detail::workspace_bytes(kernel_table(x.device()).layernorm_backward_workspace, rows.view(), threads(x.device())));
@@ -102,11 +107,11 @@ NormGradients layernorm_backward(const Tensor& dy, const Tensor& x, const Tensor
   return out;
 }
 
-NormGradients rmsnorm_backward(const Tensor& dy, const Tensor& x, const Tensor& gain, const Tensor& rstd,
+NormGradients rmsnorm_backward(Tensor dy, const Tensor& x, const Tensor& gain, const Tensor& rstd,
                                const Tensor& d_sum) {
   check_like("rmsnorm_backward", "dy", dy, x);
+  NormGradients out{in_place_of(dy), empty_like(gain), {}};
   const Tensor rows = detail::as_rows(x), d_rows = detail::as_rows(dy), d_sum_rows = rows_or_undefined(d_sum);
-  NormGradients out{empty(x.shape(), x.dtype(), x.device()), empty_like(gain), {}};
   const detail::Scratch scratch(
       x.device(),
       detail::workspace_bytes(kernel_table(x.device()).layernorm_backward_workspace, rows.view(), threads(x.device())));
@@ -118,10 +123,10 @@ NormGradients rmsnorm_backward(const Tensor& dy, const Tensor& x, const Tensor& 
   return out;
 }
 
-ActivationGradients activation_backward(PointwiseOp f, const Tensor& x, const Tensor& dy, bool want_bias) {
+ActivationGradients activation_backward(PointwiseOp f, const Tensor& x, Tensor dy, bool want_bias) {
   check_like("activation_backward", "dy", dy, x);
+  ActivationGradients out{in_place_of(dy), {}};
   const Tensor rows = detail::as_rows(x), d_rows = detail::as_rows(dy);
-  ActivationGradients out{empty(x.shape(), x.dtype(), x.device()), {}};
   if (want_bias) out.d_bias = empty({x.size(-1)}, x.dtype(), x.device());
   const detail::Scratch scratch(x.device(), detail::workspace_bytes(kernel_table(x.device()).column_sum_workspace,
                                                                     rows.view(), threads(x.device())));

@@ -174,6 +174,8 @@ Tensor Tensor::squeeze(int d) const {
 
 Tensor empty(const Shape& shape, DType dtype) { return allocate(shape, dtype, current_device()); }
 Tensor empty(const Shape& shape, DType dtype, Device device) { return allocate(shape, dtype, device); }
+bool unique(const Tensor& x) { return x.storage().use_count() == 1 && x.contiguous(); }
+
 Tensor empty_like(const Tensor& x) { return allocate(x.shape(), x.dtype(), x.device()); }
 
 Tensor zeros(const Shape& shape, DType dtype) { return full(shape, 0, dtype); }

@@ -73,6 +73,8 @@ Tensor empty(const Shape& shape, DType dtype, Device device);
 Tensor zeros(const Shape& shape, DType dtype = DType::f32);
 Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
 Tensor empty_like(const Tensor& x);  // dense
+// x is dense and nobody else holds its memory, so it may be changed or kept.
+bool unique(const Tensor& x);
 Tensor zeros_like(const Tensor& x);
 // Copies; the number of values must match.
 template <class T>

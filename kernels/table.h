@@ -116,7 +116,7 @@ struct KernelTable {
                const View& y, const View& mean, const View& rstd, StreamHandle)>
       layernorm = {};
   // d_sum.data null, or dx = d_sum + the norm's own gradient (the residual path) [fused]. d_gain, d_bias (n) are
-  // overwritten; either may be null.
+  // overwritten; either may be null. dx may be dy, here and in the two below.
   ByDType<void(const View& dy, const View& d_sum, const View& x, const View& gain, const View& mean, const View& rstd,
                const View& dx, const View& d_gain, const View& d_bias, Workspace, StreamHandle)>
       layernorm_backward = {};

@@ -167,6 +167,20 @@ TEST(Gradients, AreAdoptedWithoutACopyAndBookedAsGradients) {
   EXPECT_EQ(x.grad().storage()->category(), Category::gradients);
 }
 
+TEST(Gradients, OfAResultAreNotOverwrittenWhileSomebodyHoldsThem) {
+  const Variable x = leaf({1, 2, 3, 4}, {2, 2}), w = leaf({1, 2, 2, 1}, {2, 2}), gain = leaf({1, 2}, {2});
+  for (const Variable& y : {linear_activation(PointwiseOp::gelu, x, w, {}), layernorm(x, gain, {}, 1e-5f),
+                            rmsnorm(x, gain, 1e-5f), layernorm(x, x, gain, {}, 1e-5f).y}) {
+    Tensor kept;
+    const Variable z = record("keep", clone(y.tensor()), {y}, [&](const Tensor& g) -> Gradients {
+      kept = scale(g, 3);
+      return {kept};
+    });
+    backward(z, {.seed = from_vector<float>({1, 2, 3, 4}, {2, 2})});
+    EXPECT_EQ(values(kept), (Floats{3, 6, 9, 12}));
+  }
+}
+
 TEST(Gradients, AreNeverSharedBetweenLeaves) {
   const Variable a = leaf({1, 2}, {2}), b = leaf({3, 4}, {2});
   backward(a + b, {.seed = from_vector<float>({1, 1})});

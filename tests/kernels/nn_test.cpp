@@ -67,6 +67,11 @@ void PrintTo(const Norm& n, std::ostream* out) {
        << (n.d_sum ? "_through" : "");
 }
 
+// Sums over rows, of terms whose sizes add up to `sizes`.
+void expect_columns(const Array& got, const std::vector<double>& want, const std::vector<double>& sizes, DType type) {
+  for (int64_t i = 0; i < got.numel(); ++i) expect_near(got[i], want[i], type, is_16bit(type) ? 0 : sizes[i], i);
+}
+
 // Forward and backward of LayerNorm or RMSNorm against sums in f64 over what the kernel stored.
 std::vector<Array> check_norm(const KernelTable& table, DType type, const std::vector<int64_t>& shape,
                               StreamHandle stream, Norm norm) {
@@ -80,16 +85,24 @@ std::vector<Array> check_norm(const KernelTable& table, DType type, const std::v
   const View none, residual = norm.residual ? r.view() : none, through = norm.d_sum ? d_sum.view() : none;
   const Array& in = norm.residual ? sum : x;
   const Scratch scratch(table.layernorm_backward_workspace(x.view(), kernels::threads_of(stream)));
+  Array in_place = std::move(Array(type, shape).random(3));  // dy, until dx takes its place
   if (norm.centred) {
     table.layernorm[type](x.view(), residual, gain.view(), norm.bias ? bias.view() : none, 1e-5f, sum.view(), y.view(),
                           mean.view(), rstd.view(), stream);
-    table.layernorm_backward[type](dy.view(), through, in.view(), gain.view(), mean.view(), rstd.view(), dx.view(),
-                                   d_gain.view(), norm.bias ? d_bias.view() : none, scratch.workspace(), stream);
   } else {
     table.rmsnorm[type](x.view(), residual, gain.view(), 1e-5f, sum.view(), y.view(), rstd.view(), stream);
-    table.rmsnorm_backward[type](dy.view(), through, in.view(), gain.view(), rstd.view(), dx.view(), d_gain.view(),
-                                 scratch.workspace(), stream);
   }
+  for (const auto& [from, to] : {std::pair{&in_place, &in_place}, {&dy, &dx}}) {
+    if (norm.centred) {
+      table.layernorm_backward[type](from->view(), through, in.view(), gain.view(), mean.view(), rstd.view(),
+                                     to->view(), d_gain.view(), norm.bias ? d_bias.view() : none, scratch.workspace(),
+                                     stream);
+    } else {
+      table.rmsnorm_backward[type](from->view(), through, in.view(), gain.view(), rstd.view(), to->view(),
+                                   d_gain.view(), scratch.workspace(), stream);
+    }
+  }
+  EXPECT_TRUE(in_place.same_bits(dx));
   std::vector<double> gains(n), biases(n), sizes(n);
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t at = row * n;
@@ -112,10 +125,8 @@ std::vector<Array> check_norm(const KernelTable& table, DType type, const std::v
       expect_near(dx[at + i], own + (norm.d_sum ? d_sum[at + i] : 0), type, size, at + i);
     }
   }
-  for (int64_t i = 0; i < n; ++i) {
-    expect_near(d_gain[i], gains[i], type, is_16bit(type) ? 0 : sizes[i], i);
-    if (norm.centred && norm.bias) expect_near(d_bias[i], biases[i], type, is_16bit(type) ? 0 : sizes[i], i);
-  }
+  expect_columns(d_gain, gains, sizes, type);
+  if (norm.centred && norm.bias) expect_columns(d_bias, biases, sizes, type);
   std::vector<Array> out;
   for (Array* a : {&y, &dx, &d_gain, &d_bias}) out.push_back(std::move(*a));
   return out;
@@ -152,6 +163,9 @@ TEST(Nn, ActivationBackwardIsThePointwiseOneAndItsColumnSums) {
       table.activation_backward[type](forward, x.view(), dy.view(), dx.view(), d_bias.view(), scratch.workspace(),
                                       stream);
       EXPECT_TRUE(dx.same_bits(want));
+      table.activation_backward[type](forward, x.view(), dy.view(), dy.view(), sums.view(), scratch.workspace(),
+                                      stream);
+      EXPECT_TRUE(dy.same_bits(want) && sums.same_bits(d_bias)) << "in place";
       table.column_sum[type](dx.view(), sums.view(), scratch.workspace(), stream);
       EXPECT_TRUE(d_bias.same_bits(sums)) << "fused sums are those of the stored gradient";
       for (int64_t i = 0; i < n; ++i) {
