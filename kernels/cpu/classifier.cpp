@@ -11,9 +11,6 @@
 namespace sg::kernels::SG_ISA {
 namespace {
 
-constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
-
 struct Cuts {
   int64_t rows, c, v;
   int64_t chunk, chunks;  // rows of a chunk

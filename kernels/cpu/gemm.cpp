@@ -85,8 +85,6 @@ void gemm_f32(const Product& p, void*) {
 
 constexpr int64_t strip_rows = 6, panel_width = 64, block_depth = 256;
 
-constexpr int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
-
 SG_INLINE float widen(float x) { return x; }
 SG_INLINE double widen(double x) { return x; }
 SG_INLINE float widen(bf16 x) { return static_cast<float>(x); }

@@ -9,9 +9,6 @@
 namespace sg::kernels::SG_ISA {
 namespace {
 
-constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
-
 // One operand of a batch of matrices.
 struct Batched {
   std::byte* data = nullptr;
