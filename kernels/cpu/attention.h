@@ -116,25 +116,6 @@ void write_rows(const Statistic<T>* from, int64_t count, const Geometry& g, cons
   }
 }
 
-// out (columns, ldo) = scale · rowsᵀ of rows (count, columns); count and columns are multiples of panel_step.
-template <class W>
-void turn(const W* rows, int64_t count, int64_t columns, W scale, W* out, int64_t ldo) {
-  using V = Lanes<W>;
-  if constexpr (lanes_in<V> == 1) {
-    for (int64_t c = 0; c < columns; ++c) {
-      for (int64_t i = 0; i < count; ++i) out[c * ldo + i] = scale * rows[i * columns + c];
-    }
-  } else {
-    for (int64_t i = 0; i < count; i += V::lanes) {
-      for (int64_t c = 0; c < columns; c += 4) {
-        V x[4];
-        load_columns(rows + i * columns + c, columns, x);
-        for (int n = 0; n < 4; ++n) store(out + (c + n) * ldo + i, x[n] * V(scale), Full{});
-      }
-    }
-  }
-}
-
 // A block of queries, or of their gradients: `rows` (queries, padded) and `turned` (padded, width) = scale · rowsᵀ.
 template <class T>
 void copy_queries(const View& x, const Tile& tile, const Geometry& g, Statistic<T> scale, Statistic<T>* rows,
@@ -142,7 +123,7 @@ void copy_queries(const View& x, const Tile& tile, const Geometry& g, Statistic<
   copy_rows<T>(x, tile.batch, tile.head, tile.i, tile.queries, g, rows);
   const int64_t count = whole_panels(tile.queries);
   for (int64_t n = tile.queries * g.padded; n < count * g.padded; ++n) rows[n] = 0;
-  turn(rows, count, g.padded, scale, turned, g.width);
+  turn(rows, g.padded, count, g.padded, scale, turned, g.width);
 }
 
 // scores (keys, width) = rows (keys, d) · turned, wherever a panel of queries sees one of panel_step keys.
@@ -222,7 +203,7 @@ void turned_rows(const Tile& tile, const Geometry& g, W* rows, W* turned, F&& fi
     if (n > 0) fill_row(r, n, rows + r * key_block);
     for (int64_t x = n; x < key_block; ++x) rows[r * key_block + x] = 0;
   }
-  turn(rows, count, key_block, W(1), turned, g.width);
+  turn(rows, key_block, count, key_block, W(1), turned, g.width);
 }
 
 // The mask is added to the scores: −∞ where it hides a key, whatever the score. `rows` and `turned` as above.

@@ -27,32 +27,13 @@ bool turns(const Product& p) {
 }
 
 // A row of the turned a, (m, k): not a multiple of 4 KiB, which would put all of a column into one set of the cache.
-int64_t turned_ld(const Product& p) { return (p.k + 15) / 16 * 16 + 16; }
-
-void turn(const Product& p, float* out) {
-  const int64_t ld = turned_ld(p), whole = p.k / Vec::lanes * Vec::lanes;
-  const float* const a = static_cast<const float*>(p.a.data);
-  for (int64_t k = 0; k < whole; k += Vec::lanes) {
-    int64_t i = 0;
-    for (; i + 4 <= p.m; i += 4) {
-      Vec columns[4];
-      load_columns(a + k * p.a.ld + i, p.a.ld, columns);
-      for (int n = 0; n < 4; ++n) store(out + (i + n) * ld + k, columns[n], Full{});
-    }
-    for (; i < p.m; ++i) {
-      for (int64_t x = k; x < k + Vec::lanes; ++x) out[i * ld + x] = a[x * p.a.ld + i];
-    }
-  }
-  for (int64_t k = whole; k < p.k; ++k) {
-    for (int64_t i = 0; i < p.m; ++i) out[i * ld + k] = a[k * p.a.ld + i];
-  }
-}
+int64_t turned_ld(const Product& p) { return round_up(p.k, 16) + 16; }
 
 size_t scratch_f32(const Product& p) { return turns(p) ? static_cast<size_t>(p.m * turned_ld(p)) * sizeof(float) : 0; }
 
 void gemm_f32(const Product& p, void* scratch) {
   if (!turns(p)) return onednn::gemm_f32(p);
-  turn(p, static_cast<float*>(scratch));
+  turn(static_cast<const float*>(p.a.data), p.a.ld, p.k, p.m, 1.0f, static_cast<float*>(scratch), turned_ld(p));
   Product turned = p;
   turned.a = {scratch, turned_ld(p), false};
   onednn::gemm_f32(turned);

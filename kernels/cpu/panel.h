@@ -6,6 +6,32 @@ namespace sg::kernels::SG_ISA {
 
 inline constexpr int64_t panel_step = 16;  // columns of b and c come in multiples of this
 
+// out (columns, rows) = scale · fromᵀ of from (rows, columns); their rows are ld and ldo elements apart.
+template <class W>
+void turn(const W* from, int64_t ld, int64_t rows, int64_t columns, W scale, W* out, int64_t ldo) {
+  using V = Lanes<W>;
+  constexpr int lanes = lanes_in<V>;
+  // What doesn't fill vectors, columns from `first` on.
+  const auto rest = [&](int64_t begin, int64_t end, int64_t first) {
+    for (int64_t c = first; c < columns; ++c) {
+      for (int64_t i = begin; i < end; ++i) out[c * ldo + i] = scale * from[i * ld + c];
+    }
+  };
+  int64_t i = 0;
+  if constexpr (lanes > 1) {
+    const int64_t fours = columns / 4 * 4;
+    for (; i + lanes <= rows; i += lanes) {
+      for (int64_t c = 0; c < fours; c += 4) {
+        V x[4];
+        load_columns(from + i * ld + c, ld, x);
+        for (int n = 0; n < 4; ++n) store(out + (c + n) * ldo + i, x[n] * V(scale), Full{});
+      }
+      rest(i, i + lanes, fours);
+    }
+  }
+  rest(i, rows, 0);
+}
+
 // c[rows, vectors] (+)= Σ_p a[r, p] · b[p, ·], held in registers.
 template <class V, int rows, int vectors, class W>
 SG_INLINE void panel_tile(int64_t k, const W* a, int64_t a_row, int64_t a_depth, const W* b, int64_t ldb, W* c,

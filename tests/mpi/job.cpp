@@ -8,8 +8,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 namespace sg::testing {
@@ -18,19 +16,16 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+using test::contents_of;
 
 // Whether a process's environment has "name=value".
 bool has(pid_t process, const std::string& variable) {
-  const std::string all = '\0' + contents("/proc/" + std::to_string(process) + "/environ");
+  const std::string all = '\0' + contents_of("/proc/" + std::to_string(process) + "/environ");
   return all.find('\0' + variable + '\0') != std::string::npos;
 }
 
 bool is_zombie(pid_t process) {
-  const std::string stat = contents("/proc/" + std::to_string(process) + "/stat");
+  const std::string stat = contents_of("/proc/" + std::to_string(process) + "/stat");
   const size_t bracket = stat.rfind(')');
   return bracket != std::string::npos && stat.compare(bracket, 3, ") Z") == 0;
 }
@@ -44,9 +39,7 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 Job::Job(const std::string& command) {
   static int jobs = 0;
   mark_ = "SHARDGRAD_TEST_JOB=" + std::to_string(getpid()) + "." + std::to_string(jobs++);
-  folder_ = (fs::temp_directory_path() / "shardgrad-job-XXXXXX").string();
-  if (!mkdtemp(folder_.data())) return;
-  const std::string output = folder_ + "/output", words = "exec " + command;
+  const std::string output = folder_ / "output", words = "exec " + command;
   launcher_ = fork();
   if (launcher_ != 0) return;
   const int file = open(output.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
@@ -61,8 +54,6 @@ Job::Job(const std::string& command) {
 Job::~Job() {
   for (const pid_t process : processes()) kill(process, SIGKILL);
   if (!waited_ && launcher_ > 0) waitpid(launcher_, nullptr, 0);
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
 }
 
 std::vector<pid_t> Job::processes() const {
@@ -107,7 +98,7 @@ JobResult Job::wait(double seconds) {
   }
   waited_ = true;
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), seconds_since(begin),
-          contents(folder_ + "/output")};
+          contents_of(folder_ / "output")};
 }
 
 std::vector<pid_t> Job::left(double patience) const {

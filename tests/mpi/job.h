@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/temporary_folder.h"
+
 namespace sg::testing {
 
 struct JobResult {
@@ -31,7 +33,7 @@ class Job {
   std::vector<pid_t> processes() const;
 
   std::string mark_;  // in the environment of each of its processes
-  std::string folder_;
+  test::TemporaryFolder folder_;
   pid_t launcher_ = -1;
   bool waited_ = false;
 };
