@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/io/atomic_file.h"
 
 namespace sg::trace {
 namespace detail {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "autograd/hooks.h"
-#include "dist/comm.h"
+#include "dist/comm/comm.h"
 #include "dist/options.h"
 
 namespace sg::dist {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/ops.h"
-#include "dist/comm_threads.h"
+#include "dist/comm/threads.h"
 #include "dist/launch.h"
 
 namespace sg::dist {

@@ -1,11 +1,11 @@
 // The ring all-reduce watched at work: which ranks' values each block holds, step by step, read from the memory of
-// ranks that run dist/comm_reduce.h's reduce_ring.
+// ranks that run dist/comm/reduce.h's reduce_ring.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "dist/comm_reduce.h"
+#include "dist/comm/reduce.h"
 
 namespace sg::dist {
 

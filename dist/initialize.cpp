@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "dist/engines.h"
-#include "dist/launch.h"
+#include "dist/comm/connect.h"
+#include "dist/engines/engines.h"
 
 namespace sg::dist {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "core/error.h"
 #include "core/trace.h"
-#include "dist/comm_threads.h"
+#include "dist/comm/threads.h"
 
 namespace sg::dist {
 namespace {
@@ -183,15 +183,6 @@ int ranks_of(int argc, char** argv) {
 }
 
 }  // namespace
-
-bool under_launcher() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"}) {
-    if (std::getenv(name)) return true;
-  }
-  const char* tasks =
-      std::getenv("SLURM_STEP_NUM_TASKS");  // srun without an MPI plugin: told apart by its world of one
-  return tasks && std::atoi(tasks) > 1 && std::getenv("SLURM_PROCID");
-}
 
 void run_threads(const CommOptions& options, const std::function<void(Comm&)>& fn) {
   if (const auto failure = ThreadRanks(options, fn).run(nullptr)) std::rethrow_exception(failure->error);

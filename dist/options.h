@@ -4,14 +4,14 @@
 #include <optional>
 #include <string>
 
-#include "dist/comm.h"
+#include "dist/comm/comm.h"
 #include "kernels/dtype.h"
 #include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
 
 namespace sg::dist {
 
-// automatic: the first of ddp, zero1, zero2, zero3 that fits, which models/choose_engine.h finds by a dry run.
+// automatic: the first of ddp, zero1, zero2, zero3 that fits, which models/run/choose_engine.h finds by a dry run.
 enum class EngineKind : uint8_t { none, dp, ddp, zero1, zero2, zero3, automatic };
 enum class Accumulation : uint8_t { automatic, local_first, ranks_first };
 enum class PartitionKind : uint8_t { bucket, contiguous };

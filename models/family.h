@@ -5,7 +5,7 @@
 #include <string>
 
 #include "models/language_model.h"
-#include "models/options.h"
+#include "models/size_options.h"
 
 namespace sg::models {
 
@@ -23,14 +23,5 @@ struct Family {
 
 // The program: reads the command line, starts the ranks, runs the subcommand. Returns the exit code (core/error.h).
 int run(int argc, char** argv, const Family& family);
-
-// The subcommands, once per rank. Options are resolved by then.
-void train(const Family& family, const TrainOptions& options, dist::Comm& comm);
-void evaluate(const Family& family, const EvalOptions& options, dist::Comm& comm);
-void generate(const Family& family, const GenerateOptions& options, dist::Comm& comm);
-void compare(const Family& family, const CompareOptions& options, dist::Comm& comm);
-void bench(const Family& family, const BenchOptions& options, dist::Comm& comm);
-void export_model(const Family& family, const ExportOptions& options);  // needs no group
-void plan(const Family& family, const PlanOptions& options);            // needs no group
 
 }  // namespace sg::models

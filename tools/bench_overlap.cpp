@@ -10,9 +10,9 @@
 
 #include "core/ops.h"
 #include "dist/engine.h"
-#include "dist/flat_space.h"
+#include "dist/engines/flat_space.h"
 #include "dist/launch.h"
-#include "models/gpt2.h"
+#include "models/gpt2/gpt2.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "autograd/ops.h"
-#include "core/safetensors.h"
+#include "core/io/safetensors.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "core/atomic_file.h"
+#include "core/io/atomic_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/input_file.h"
+#include "core/io/input_file.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/errors.h"
 

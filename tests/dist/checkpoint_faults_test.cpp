@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "core/atomic_file.h"
+#include "core/io/atomic_file.h"
 #include "core/ops.h"
-#include "dist/checkpoint.h"
+#include "dist/checkpoint/checkpoint.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/dist/checkpoint_ranks.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "dist/checkpoint.h"
+#include "dist/checkpoint/checkpoint.h"
 
 namespace sg::test {
 

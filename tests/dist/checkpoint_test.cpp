@@ -1,12 +1,12 @@
-#include "dist/checkpoint.h"
+#include "dist/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/io/safetensors.h"
 #include "core/ops.h"
-#include "core/safetensors.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/dist/checkpoint_ranks.h"
 #include "tests/errors.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/ops.h"
-#include "dist/comm.h"
+#include "dist/comm/comm.h"
 
 namespace sg::dist::cases {
 

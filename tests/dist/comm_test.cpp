@@ -6,7 +6,7 @@
 #include <set>
 
 #include "core/stream.h"
-#include "dist/comm_reduce.h"
+#include "dist/comm/reduce.h"
 #include "dist/launch.h"
 #include "tests/dist/comm_cases.h"
 

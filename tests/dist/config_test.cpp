@@ -1,12 +1,12 @@
 // The JSON configuration: every key does what it says or is refused, and nothing is read as something else.
-#include "dist/config.h"
+#include "dist/config/config.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <set>
 
-#include "dist/config_keys.h"
+#include "dist/config/keys.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/errors.h"
 

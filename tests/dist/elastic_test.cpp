@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/ops.h"
-#include "dist/checkpoint.h"
-#include "dist/flat_space.h"
+#include "dist/checkpoint/checkpoint.h"
+#include "dist/engines/flat_space.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/dist/tiny_model.h"
 #include "tests/errors.h"

@@ -11,8 +11,8 @@
 #include <set>
 #include <sstream>
 
-#include "core/atomic_file.h"
-#include "dist/checkpoint.h"
+#include "core/io/atomic_file.h"
+#include "dist/checkpoint/checkpoint.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/dist/tiny_model.h"
 #include "tests/errors.h"

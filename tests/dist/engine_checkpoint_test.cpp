@@ -6,10 +6,10 @@
 #include <future>
 #include <nlohmann/json.hpp>
 
-#include "core/atomic_file.h"
+#include "core/io/atomic_file.h"
+#include "core/io/safetensors.h"
 #include "core/ops.h"
-#include "core/safetensors.h"
-#include "dist/checkpoint.h"
+#include "dist/checkpoint/checkpoint.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/dist/tiny_model.h"
 #include "tests/errors.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dist/engine.h"
-#include "dist/flat_space.h"
+#include "dist/engines/flat_space.h"
 
 namespace sg::dist::testing {
 

@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include "autograd/backward.h"
+#include "core/io/safetensors.h"
 #include "core/ops.h"
-#include "core/safetensors.h"
 #include "dist/engine.h"
 #include "dist/launch.h"
-#include "models/gpt2.h"
-#include "models/gpt2_weights.h"
+#include "models/gpt2/gpt2.h"
+#include "models/gpt2/weights.h"
 
 namespace sg::models {
 namespace {

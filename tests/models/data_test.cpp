@@ -1,4 +1,4 @@
-#include "models/data.h"
+#include "models/data/data.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "models/sampling.h"
+#include "models/data/sampling.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/errors.h"
 

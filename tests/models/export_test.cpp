@@ -3,13 +3,14 @@
 
 #include <filesystem>
 
-#include "core/hash.h"
-#include "core/input_file.h"
+#include "core/io/hash.h"
+#include "core/io/input_file.h"
+#include "core/io/safetensors.h"
 #include "core/ops.h"
-#include "core/safetensors.h"
-#include "models/family.h"
-#include "models/gpt2.h"
-#include "models/receipt.h"
+#include "dist/launch.h"
+#include "models/gpt2/gpt2.h"
+#include "models/run/commands.h"
+#include "models/run/receipt.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/errors.h"
 

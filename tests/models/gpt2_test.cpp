@@ -1,5 +1,5 @@
 // Sizes, names and units of GPT-2; values are held against Hugging Face's in tests/golden.
-#include "models/gpt2.h"
+#include "models/gpt2/gpt2.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,14 @@
 // What a real run of ten million parameters holds and moves, against the tables of the numerics and against its plan.
-#include "models/plan.h"
+#include "models/run/plan.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "core/error.h"
-#include "models/gpt2.h"
-#include "models/trainer.h"
+#include "dist/launch.h"
+#include "models/gpt2/gpt2.h"
+#include "models/run/trainer.h"
 #include "tests/dist/tables.h"
 
 namespace sg::models {

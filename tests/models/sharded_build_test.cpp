@@ -9,8 +9,8 @@
 #include "core/ops.h"
 #include "dist/engine.h"
 #include "dist/launch.h"
-#include "models/gpt2.h"
-#include "models/receipt.h"
+#include "models/gpt2/gpt2.h"
+#include "models/run/receipt.h"
 #include "tests/errors.h"
 
 namespace sg::models {

@@ -1,4 +1,4 @@
-#include "models/tokenizer.h"
+#include "models/data/tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -29,6 +29,24 @@ const std::map<std::string, std::set<std::string>> may_include = {
     {"models", {"kernels", "core", "autograd", "nn", "optim", "dist", "models"}},
 };
 
+// The rooms of a layer, lowest first: a file includes only what stands in its own room or in one before it. A room is a
+// folder, or single files that stand beside the folders.
+const std::map<std::string, std::vector<std::vector<std::string>>> rooms = {
+    {"dist",
+     {{"dist/comm/"},
+      {"dist/options", "dist/engine"},
+      {"dist/engines/"},
+      {"dist/checkpoint/", "dist/config/"},
+      {"dist/initialize", "dist/launch", "dist/explain_ring"}}},
+    {"models",
+     {{"models/data/"},
+      {"models/size_options", "models/language_model", "models/family"},
+      {"models/gpt2/"},
+      {"models/shardgrad"},
+      {"models/run/"},
+      {"models/measure/"}}},
+};
+
 struct File {
   fs::path path;      // from the root
   std::string layer;  // its first part
@@ -94,6 +112,34 @@ TEST(Structure, IncludesRunLeftwards) {
       EXPECT_TRUE(allowed->second.contains(folder))
           << file.at(i) << ": " << file.layer << "/ must not include " << header.substr(1)
           << " (paths start at the root; kernels < core < autograd < nn, optim < dist < models; dist never nn)";
+    }
+  }
+}
+
+// The floor of a file's room in its layer, and the room's name; −1: in none.
+std::pair<int, std::string> room_of(const std::string& path, const std::vector<std::vector<std::string>>& floors) {
+  for (size_t floor = 0; floor < floors.size(); ++floor) {
+    for (const std::string& room : floors[floor]) {
+      const bool folder = room.back() == '/';
+      if (starts(path, room.c_str()) && (folder || path[room.size()] == '.')) return {static_cast<int>(floor), room};
+    }
+  }
+  return {-1, {}};
+}
+
+TEST(Structure, RoomsIncludeOnlyWhatStandsBelowThem) {
+  for (const File& file : sources()) {
+    const auto layer = rooms.find(file.layer);
+    if (layer == rooms.end() || !file.is_code()) continue;
+    const auto [floor, room] = room_of(file.path.string(), layer->second);
+    EXPECT_GE(floor, 0) << file.path << " stands in no room; tests/structure has the list";
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string header = included(file.lines[i]);
+      if (header.empty() || !starts(header.substr(1), (file.layer + "/").c_str())) continue;
+      const auto [below, other] = room_of(header.substr(1), layer->second);
+      const bool files_of_a_floor = room.back() != '/' && other.back() != '/';
+      EXPECT_TRUE(room == other || below < floor || (below == floor && files_of_a_floor))
+          << file.at(i) << ": " << room << " must not include " << header.substr(1);
     }
   }
 }

@@ -1,0 +1,193 @@
+#include "dist/comm/comm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+#include "core/trace.h"
+#include "dist/comm/transport.h"
+
+namespace sg::dist {
+
+// ---- groups ---------------------------------------------------------------------------------------------------------
+
+Comm::Comm(std::unique_ptr<Transport> transport, std::shared_ptr<CommShared> shared)
+    : transport_(std::move(transport)), shared_(std::move(shared)), messages_(static_cast<size_t>(size())) {}
+
+Comm::~Comm() {  // calls under way use the transport; their errors are for those who wait for them
+  try {
+    shared_->stream.synchronize();
+  } catch (...) {}
+}
+
+int Comm::rank() const { return transport_->rank(); }
+int Comm::size() const { return transport_->size(); }
+Device Comm::device() const { return shared_->device; }
+Stream& Comm::stream() { return shared_->stream; }
+TrafficLedger& Comm::traffic() { return shared_->traffic; }
+
+std::unique_ptr<Comm> Comm::split(int colour, int key) {
+  struct Request {
+    int colour, key, groups;
+  };
+  const Request mine{colour, key, shared_->groups};
+  std::vector<int> colours, keys;
+  for (const std::string& bytes :
+       all_gather_bytes({"split", Phase::setup}, {reinterpret_cast<const char*>(&mine), sizeof mine})) {
+    Request theirs;
+    std::memcpy(&theirs, bytes.data(), sizeof theirs);
+    colours.push_back(theirs.colour), keys.push_back(theirs.key);
+    shared_->groups = std::max(shared_->groups, theirs.groups);
+  }
+  const int number = shared_->groups++;
+  std::unique_ptr<Transport> part;
+  shared_->stream.enqueue("split", [&] { part = transport_->split(colours, keys, number); });
+  shared_->stream.synchronize();
+  return std::make_unique<Comm>(std::move(part), shared_);
+}
+
+std::string Comm::flight_record() const {
+  std::string text = "last calls, latest first:\n";
+  for (int rank = 0; rank < transport_->world_size(); ++rank) {
+    const FlightBoard* board = transport_->board(rank);
+    text += board ? format_board(rank, *board) : fmt::format("  rank {}: on another host\n", rank);
+  }
+  return text;
+}
+
+void Comm::abort(const std::string& message, int exit_code) { transport_->abort(message, exit_code); }
+
+// ---- one call, from its issue to its end ----------------------------------------------------------------------------
+
+struct Work::State {
+  std::shared_ptr<CommShared> shared;
+  Event event;
+  std::optional<NonFinite> nonfinite;
+  double seconds = 0;
+  std::vector<std::function<void()>> actions;
+};
+
+namespace {
+
+double seconds_since(Watch::Clock::time_point begin) {
+  return std::chrono::duration<double>(Watch::Clock::now() - begin).count();
+}
+
+// A message as its other end sees it.
+CallRecord mirrored(CallRecord record, const CallRecord& mine, int rank) {
+  if (record.peer < 0) return record;
+  if (record.operation == Operation::send || record.operation == Operation::recv) {
+    record.operation = record.operation == Operation::send ? Operation::recv : Operation::send;
+  }
+  if (record.peer == rank) record.peer = mine.peer;
+  return record;
+}
+
+// Ranks tell each other what they are about to do: in a collective all, in a message its two ends.
+void compare_calls(Transport& transport, const CallRecord& mine, CommShared& shared, Watch& watch) {
+  const auto n = static_cast<size_t>(transport.size());
+  const auto self = static_cast<size_t>(transport.rank());
+  const bool message = mine.peer >= 0;
+  std::vector<CallRecord> calls(n, mine);
+  Pieces send(n), receive(n);
+  Traffic traffic{1, 0, 0, 0};
+  for (size_t p = 0; p < n; ++p) {
+    if (p == self || (message && p != static_cast<size_t>(mine.peer))) continue;
+    send[p] = {const_cast<CallRecord*>(&mine), sizeof mine};
+    receive[p] = {&calls[p], sizeof mine};
+    traffic += {0, sizeof mine, sizeof mine, 0};
+  }
+  shared.traffic.add(mine.operation, Phase::check, traffic);
+  transport.exchange(send, receive, watch);
+  // Collectives: every rank compares all with rank 0 and finds the same difference.
+  const size_t base = message ? self : 0;
+  for (size_t p = 0; p < n; ++p) {
+    if (p == base || (message && p != static_cast<size_t>(mine.peer))) continue;
+    const std::string what = difference(calls[base], message ? mirrored(calls[p], mine, transport.rank()) : calls[p]);
+    check(ErrorKind::peer, what.empty(),
+          "ranks make different calls: the {} differs: rank {} makes call #{}, {}; rank {} makes call #{}, {}", what,
+          transport.world_rank(static_cast<int>(base)), calls[base].sequence, calls[base].describe(),
+          transport.world_rank(static_cast<int>(p)), calls[p].sequence, calls[p].describe());
+  }
+}
+
+std::optional<NonFinite> run(Transport& transport, const CommJob& job, CommShared& shared, bool compare) {
+  const int rank = transport.world_rank(transport.rank());
+  FlightBoard& board = *transport.board(rank);
+  CallRecord record = job.record;
+  record.begun = steady_nanoseconds();
+  board.begin(record);
+  Watch watch(record, rank, shared.timeout);
+  try {
+    if (compare) compare_calls(transport, record, shared, watch);
+    const auto nonfinite = job.run(transport, watch);
+    if (transport.size() > 1) transport.emulate_link(std::max(job.traffic.sent, job.traffic.received), job.messages);
+    board.end();
+    return nonfinite;
+  } catch (const std::exception& error) {
+    transport.fail(error.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+Work Comm::issue(const Call& call, CommJob job) {
+  const trace::Span issued("issue");
+  CallRecord& record = job.record;
+  record.set_name(call.name);
+  record.phase = call.phase;
+  record.group = static_cast<int16_t>(transport_->group());
+  if (record.peer < 0) {
+    record.sequence = sequence_++;
+  } else {
+    auto& [sent, received] = messages_[static_cast<size_t>(record.peer)];
+    record.sequence = record.operation == Operation::send ? sent++ : received++;
+  }
+  const bool compare = size() > 1 && (shared_->checks == Checks::always ||
+                                      (shared_->checks == Checks::first_steps && record.sequence < first_calls));
+  shared_->traffic.add(record.operation, call.phase, job.traffic);
+
+  Work work;
+  work.state_ = std::make_shared<Work::State>();
+  work.state_->shared = shared_;
+  const char* name = name_of(record.operation);
+  shared_->stream.wait(shared_->compute.record());  // the call begins when what was computed so far is there
+  shared_->stream.enqueue(name, [this, job = std::move(job), state = work.state_, compare] {
+    const auto begin = Watch::Clock::now();
+    state->nonfinite = run(*transport_, job, *shared_, compare);
+    state->seconds = seconds_since(begin);
+    shared_->traffic.add_busy(state->seconds);
+  });
+  work.state_->event = shared_->stream.record();
+  return work;
+}
+
+bool Work::done() const { return !state_ || state_->event.done(); }
+
+void Work::wait() {
+  if (!state_) return;
+  if (!state_->event.done()) {
+    const auto begin = Watch::Clock::now();
+    state_->event.wait();
+    state_->shared->traffic.add_exposed(seconds_since(begin));
+  }
+  state_->event.wait();
+  for (auto& action : std::exchange(state_->actions, {})) action();
+}
+
+void Work::then(std::function<void()> action) {
+  if (state_) state_->actions.push_back(std::move(action));
+  else action();
+}
+
+const Event& Work::event() const {
+  static const Event passed;
+  return state_ ? state_->event : passed;
+}
+
+std::optional<NonFinite> Work::nonfinite() const { return state_ ? state_->nonfinite : std::nullopt; }
+double Work::seconds() const { return state_ ? state_->seconds : 0; }
+
+}  // namespace sg::dist

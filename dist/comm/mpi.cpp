@@ -1,0 +1,270 @@
+// Moving bytes by MPI; the process's share in MPI is in comm_mpi_world.cpp.
+#include "dist/comm/mpi.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <thread>
+
+#include "dist/comm/reduce.h"
+
+namespace sg::dist {
+namespace {
+
+enum Tag { pieces_tag = 1, terms_tag, sums_tag };
+
+constexpr uint64_t message_bytes = uint64_t{1} << 30;  // MPI counts in int: larger pieces travel as several messages
+constexpr int64_t collective_elements = int64_t{1} << 30;  // likewise
+
+// What a rank does between polls, by how long it has polled in vain: spins where an answer is due at once, then lets
+// others run, then sleeps, so that whoever computes has the processor.
+class Rest {
+ public:
+  void operator()() {
+    const auto waited = Watch::Clock::now() - begin_;
+    if (waited < std::chrono::microseconds(200)) return;
+    if (waited < std::chrono::milliseconds(2)) std::this_thread::yield();
+    else std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+
+ private:
+  const Watch::Clock::time_point begin_ = Watch::Clock::now();
+};
+
+MPI_Datatype type_of(DType dtype) {
+  if (dtype == DType::f64) return MPI_DOUBLE;
+  return dtype == DType::f32 ? MPI_FLOAT : MPI_UINT16_T;
+}
+
+std::string text_of(int error) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(error, text, &length);
+  return {text, static_cast<size_t>(length)};
+}
+
+}  // namespace
+
+MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world, MPI_Comm comm, std::vector<int> world_ranks, int number)
+    : world_(std::move(world)), comm_(comm), world_ranks_(std::move(world_ranks)), number_(number) {
+  MPI_Comm_rank(comm_, &rank_);
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+}
+
+MpiTransport::~MpiTransport() {
+  if (number_ != 0 && !world_->failed()) MPI_Comm_free(&comm_);
+}
+
+// ---- requests
+
+MPI_Request* MpiTransport::Requests::add(int peer, int expected) {
+  handles.push_back(MPI_REQUEST_NULL), peers.push_back(peer), bytes.push_back(expected);
+  return &handles.back();
+}
+
+void MpiTransport::send(Requests& requests, int to, int tag, const Piece& piece) {
+  for (uint64_t begin = 0; begin < piece.bytes; begin += message_bytes) {
+    const auto count = static_cast<int>(std::min(message_bytes, piece.bytes - begin));
+    MPI_Isend(static_cast<const char*>(piece.data) + begin, count, MPI_BYTE, to, tag, comm_, requests.add(to, -1));
+  }
+}
+
+void MpiTransport::receive(Requests& requests, int from, int tag, const Piece& piece) {
+  for (uint64_t begin = 0; begin < piece.bytes; begin += message_bytes) {
+    const auto count = static_cast<int>(std::min(message_bytes, piece.bytes - begin));
+    MPI_Irecv(static_cast<char*>(piece.data) + begin, count, MPI_BYTE, from, tag, comm_, requests.add(from, count));
+  }
+}
+
+std::vector<int> MpiTransport::awaited(const Requests& requests) const {
+  std::vector<int> ranks;
+  for (size_t i = 0; i < requests.handles.size(); ++i) {
+    int done = 0;
+    MPI_Request_get_status(requests.handles[i], &done, MPI_STATUS_IGNORE);
+    if (!done && requests.peers[i] >= 0) ranks.push_back(world_rank(requests.peers[i]));
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+void MpiTransport::explain(int error, const Requests& requests, const std::vector<MPI_Status>& statuses,
+                           const Watch& watch) {
+  std::string from;
+  for (size_t i = 0; error == MPI_ERR_IN_STATUS && i < statuses.size(); ++i) {
+    if (statuses[i].MPI_ERROR == MPI_SUCCESS || statuses[i].MPI_ERROR == MPI_ERR_PENDING) continue;
+    error = statuses[i].MPI_ERROR;
+    if (requests.peers[i] >= 0) from = fmt::format(" with rank {}", world_rank(requests.peers[i]));
+  }
+  sg::fail(ErrorKind::peer, "{} on rank {}, call #{}: MPI{}: {}", watch.call().describe(), world_rank(rank_),
+           watch.call().sequence, from, text_of(error));
+}
+
+void MpiTransport::finish(Requests& requests, Watch& watch, const MpiWorld::Inside& inside) {
+  const auto n = static_cast<int>(requests.handles.size());
+  std::vector<MPI_Status> statuses(requests.handles.size());
+  Rest rest;
+  for (int done = 0;;) {
+    const int error = MPI_Testall(n, requests.handles.data(), &done, statuses.data());
+    if (error != MPI_SUCCESS) explain(error, requests, statuses, watch);
+    if (done) break;
+    inside.poll();
+    if (Watch::Clock::now() >= watch.next()) watch.check(awaited(requests));
+    rest();
+  }
+  for (size_t i = 0; i < requests.handles.size(); ++i) {
+    int count = 0;
+    if (requests.bytes[i] < 0) continue;
+    MPI_Get_count(&statuses[i], MPI_BYTE, &count);
+    check(ErrorKind::peer, count == requests.bytes[i],
+          "{} on rank {}, call #{}: rank {} sends {} bytes, {} are expected", watch.call().describe(),
+          world_rank(rank_), watch.call().sequence, world_rank(requests.peers[i]), count, requests.bytes[i]);
+  }
+  requests = {};
+}
+
+// ---- moves
+
+void MpiTransport::exchange(const Pieces& send, const Pieces& receive, Watch& watch) {
+  const MpiWorld::Inside inside(*world_);
+  Requests requests;
+  for (int p = 0; p < size(); ++p) {
+    if (p != rank_) this->receive(requests, p, pieces_tag, receive[static_cast<size_t>(p)]);
+  }
+  for (int p = 0; p < size(); ++p) {
+    if (p != rank_) this->send(requests, p, pieces_tag, send[static_cast<size_t>(p)]);
+  }
+  const Piece &own = send[static_cast<size_t>(rank_)], &place = receive[static_cast<size_t>(rank_)];
+  if (own.bytes > 0 && own.data != place.data) std::memcpy(place.data, own.data, own.bytes);
+  finish(requests, watch, inside);
+}
+
+// All-to-all, sum and, where all receive the whole, all-gather, as a pipeline of slices: while slice k is summed up,
+// slice k + 1 of the terms and slice k − 1 of the sums travel.
+std::optional<NonFinite> MpiTransport::reduce_ordered(const ReduceJob& job, Watch& watch) {
+  const MpiWorld::Inside inside(*world_);
+  const auto slice = static_cast<int64_t>(slice_bytes / size_of(job.dtype));
+  const auto length = [&](int p, int64_t k) { return std::clamp<int64_t>(job.shards.count(p) - k * slice, 0, slice); };
+  const auto term = [&](int p, int64_t k) -> Piece {  // this rank's, for rank p
+    return {static_cast<char*>(job.in_of(p)) + job.in_bytes(k * slice), job.in_bytes(length(p, k))};
+  };
+  const auto sum = [&](int p, int64_t k) -> Piece {
+    return {static_cast<char*>(job.out_of(p)) + job.out_bytes(k * slice), job.out_bytes(length(p, k))};
+  };
+  if (size() > 1 && !incoming_.defined()) incoming_ = reduction_slices(size());
+  const auto incoming = [&](int p, int64_t k) {
+    return size() == 1 ? nullptr
+                       : incoming_.view().as<char>() + static_cast<uint64_t>(k % 2 * size() + p) * slice_bytes;
+  };
+
+  std::array<Requests, 2> requests;
+  const auto post_terms = [&](int64_t k) {
+    for (int p = 0; p < size(); ++p) {
+      if (p == rank_) continue;
+      receive(requests[k % 2], p, terms_tag, {incoming(p, k), job.in_bytes(length(rank_, k))});
+      send(requests[k % 2], p, terms_tag, term(p, k));
+    }
+  };
+  const auto post_sums = [&](int64_t k) {
+    for (int p = 0; p < size(); ++p) {
+      if (p == rank_) continue;
+      receive(requests[k % 2], p, sums_tag, sum(p, k));
+      send(requests[k % 2], p, sums_tag, sum(rank_, k));
+    }
+  };
+  int64_t largest = 0;
+  for (int p = 0; p < size(); ++p) largest = std::max(largest, job.shards.count(p));
+  std::optional<NonFinite> found;
+  std::vector<const void*> inputs(static_cast<size_t>(size()));
+  post_terms(0);
+  post_terms(1);
+  for (int64_t k = 0; k * slice < largest; ++k) {
+    finish(requests[k % 2], watch, inside);
+    if (const int64_t count = length(rank_, k); count > 0) {
+      for (int p = 0; p < size(); ++p) inputs[static_cast<size_t>(p)] = p == rank_ ? term(p, k).data : incoming(p, k);
+      void* out = sum(rank_, k).data;
+      const auto bad = sum_in_rank_order(job, inputs, count, {&out, 1}, job.shards.offset(rank_) + k * slice);
+      if (!found) found = bad;
+    }
+    if (job.all) post_sums(k);
+    post_terms(k + 2);
+  }
+  for (Requests& rest : requests) finish(rest, watch, inside);
+  return found;
+}
+
+// ---- MPI's own reductions
+
+void MpiTransport::reduce_native(const ReduceJob& job, Watch& watch) {
+  Tensor apart;  // MPI wants a result apart from the input, unless it is the whole input
+  void* out = job.out;
+  if (job.all) {
+    native_all_reduce(job, watch);
+  } else {
+    if (out == job.in_of(rank_) && size() > 1) {
+      const CategoryScope category(Category::communication);
+      apart = empty({job.shards.count(rank_)}, job.dtype);
+      out = apart.view().data;
+    }
+    native_reduce_scatter(job, out, watch);
+  }
+  const int64_t count = job.all ? job.shards.total() : job.shards.count(rank_);
+  if (job.scale != 1 || out != job.out) {
+    const void* const sums = out;
+    sum_in_rank_order(job, {&sums, 1}, count, {&job.out, 1}, 0);
+  }
+}
+
+void MpiTransport::native_all_reduce(const ReduceJob& job, Watch& watch) {
+  const MpiWorld::Inside inside(*world_);
+  for (int64_t begin = 0; begin < job.shards.total(); begin += collective_elements) {
+    const auto count = static_cast<int>(std::min(collective_elements, job.shards.total() - begin));
+    void* out = static_cast<char*>(job.out) + job.out_bytes(begin);
+    const void* in = job.in == job.out ? MPI_IN_PLACE : static_cast<const char*>(job.in) + job.in_bytes(begin);
+    Requests request;
+    MPI_Iallreduce(in, out, count, type_of(job.dtype), world_->sum_of(job.dtype), comm_, request.add(-1, -1));
+    finish(request, watch, inside);
+  }
+}
+
+void MpiTransport::native_reduce_scatter(const ReduceJob& job, void* out, Watch& watch) {
+  const MpiWorld::Inside inside(*world_);
+  Requests request;
+  if (job.shards.total() <= INT_MAX) {
+    std::vector<int> counts;
+    for (int p = 0; p < size(); ++p) counts.push_back(static_cast<int>(job.shards.count(p)));
+    MPI_Ireduce_scatter(job.in, out, counts.data(), type_of(job.dtype), world_->sum_of(job.dtype), comm_,
+                        request.add(-1, -1));
+    finish(request, watch, inside);
+    return;
+  }
+  for (int owner = 0; owner < size(); ++owner) {
+    for (int64_t begin = 0; begin < job.shards.count(owner); begin += collective_elements) {
+      const auto count = static_cast<int>(std::min(collective_elements, job.shards.count(owner) - begin));
+      MPI_Ireduce(static_cast<const char*>(job.in_of(owner)) + job.in_bytes(begin),
+                  static_cast<char*>(out) + job.in_bytes(begin), count, type_of(job.dtype), world_->sum_of(job.dtype),
+                  owner, comm_, request.add(-1, -1));
+      finish(request, watch, inside);
+    }
+  }
+}
+
+// ---- groups
+
+std::unique_ptr<Transport> MpiTransport::split(const std::vector<int>& colours, const std::vector<int>& keys,
+                                               int group) {
+  const MpiWorld::Inside inside(*world_);  // every rank has just told its colour, so nobody is waited for
+  const auto self = static_cast<size_t>(rank_);
+  MPI_Comm part = MPI_COMM_NULL;
+  MPI_Comm_split(comm_, colours[self], keys[self], &part);
+  int ranks = 0;
+  MPI_Comm_size(part, &ranks);
+  std::vector<int> world_ranks(static_cast<size_t>(ranks));
+  const int mine = world_rank(rank_);
+  MPI_Allgather(&mine, 1, MPI_INT, world_ranks.data(), 1, MPI_INT, part);
+  return std::make_unique<MpiTransport>(world_, part, std::move(world_ranks), group);
+}
+
+}  // namespace sg::dist

@@ -1,0 +1,273 @@
+// The collectives: what each checks, books, and makes of the transport's few moves.
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "dist/comm/comm.h"
+#include "dist/comm/reduce.h"
+
+namespace sg::dist {
+namespace {
+
+// Names a call in messages and checks what one rank can see of it.
+struct Checker {
+  const Call& call;
+  Operation operation;
+  const Comm& comm;
+
+  template <class... Args>
+  void operator()(bool ok, fmt::format_string<Args...> format, Args&&... args) const {
+    if (ok) return;
+    fail(ErrorKind::usage, "{} \"{}\": {}", name_of(operation), call.name,
+         fmt::format(format, std::forward<Args>(args)...));
+  }
+  void tensor(const char* what, const Tensor& x, int64_t elements) const {
+    (*this)(x.defined(), "{} is undefined", what);
+    (*this)(x.device() == comm.device() || x.device().type == DeviceType::host,
+            "{} lies on {}, this rank computes on {}", what, x.device(), comm.device());
+    (*this)(x.contiguous(), "{} of shape {} must be dense", what, x.shape());
+    (*this)(x.numel() == elements, "{} has {} elements, {} are needed", what, x.numel(), elements);
+  }
+  void rank(int rank) const {
+    (*this)(rank >= 0 && rank < comm.size(), "no rank {} in a group of {}", rank, comm.size());
+  }
+  void shards(const Shards& shards) const {
+    (*this)(shards.ranks() == comm.size(), "shards for {} ranks in a group of {}", shards.ranks(), comm.size());
+  }
+  // `part` may be at `place` in `whole` or apart from it.
+  void overlap(const Tensor& whole, const Tensor& part, int64_t place) const {
+    if (part.storage() != whole.storage()) return;
+    const int64_t begin = part.offset(), end = begin + part.numel(), first = whole.offset(),
+                  last = first + whole.numel();
+    const bool in_place = begin == first + place && part.dtype() == whole.dtype();
+    (*this)(in_place || end <= first || begin >= last, "the result overlaps its input, but not at its own place in it");
+  }
+};
+
+CommJob job_of(Operation operation, int64_t elements, DType dtype) {
+  CommJob job;
+  job.record.operation = operation;
+  job.record.elements = elements;
+  job.record.dtype = job.record.out_dtype = dtype;
+  return job;
+}
+
+Piece piece(const Tensor& x) { return {x.view().data, x.bytes()}; }
+
+// rank p's range of a flat tensor, as pieces by rank
+Pieces pieces(const Tensor& x, const Shards& shards) {
+  Pieces result;
+  auto* data = static_cast<char*>(x.view().data);
+  const uint64_t size = size_of(x.dtype());
+  for (int p = 0; p < shards.ranks(); ++p) {
+    auto* begin = data ? data + static_cast<uint64_t>(shards.offset(p)) * size : nullptr;  // null on meta
+    result.push_back({begin, static_cast<uint64_t>(shards.count(p)) * size});
+  }
+  return result;
+}
+
+// Runs one exchange and books it; `keep` are the tensors whose memory it uses.
+void set_exchange(CommJob& job, int rank, Pieces send, Pieces receive, std::vector<Tensor> keep) {
+  job.traffic.calls = 1;
+  for (size_t p = 0; p < send.size(); ++p) {
+    if (p == static_cast<size_t>(rank)) continue;
+    job.traffic.sent += send[p].bytes, job.traffic.received += receive[p].bytes;
+  }
+  job.run = [send = std::move(send), receive = std::move(receive), keep = std::move(keep)](Transport& transport,
+                                                                                           Watch& watch) {
+    transport.exchange(send, receive, watch);
+    return std::optional<NonFinite>();
+  };
+}
+
+}  // namespace
+
+CommJob Comm::reduction(const Call& call, Operation operation, const Tensor& in, const Tensor& out,
+                        const Shards& shards, const Reduction& options) {
+  const Checker must{call, operation, *this};
+  const bool all = operation == Operation::all_reduce;
+  const KernelTable& kernels = kernel_table(device());
+  must(in.dtype() == out.dtype() || out.dtype() == DType::f32, "the result of {} is {} or f32, not {}",
+       name_of(in.dtype()), name_of(in.dtype()), name_of(out.dtype()));
+  must(kernels.tree_sum[in.dtype()] != nullptr, "no sum of {} on {}", name_of(in.dtype()), device());
+  must(options.algorithm != Algorithm::native || in.dtype() == out.dtype(), "native sums of {} aren't given in {}",
+       name_of(in.dtype()), name_of(out.dtype()));
+  CommJob job = job_of(operation, in.numel(), in.dtype());
+  job.record.out_dtype = out.dtype();
+  job.record.layout = hash_of(shards);
+  job.record.algorithm = options.algorithm;
+  job.record.scale = options.scale;
+  const ReduceJob reduce{&kernels,    in.view().data, out.view().data, in.dtype(),
+                         out.dtype(), shards,         options.scale,   all};
+  const int n = size();
+  job.traffic = traffic_of(reduce, options.algorithm, rank());
+  job.messages = (options.algorithm == Algorithm::ring ? n - 1 : 1) * (all ? 2 : 1);
+  if (n == 1 && options.scale == 1 && reduce.in == reduce.out && reduce.dtype == reduce.out_dtype) {
+    job.run = [](Transport&, Watch&) { return std::optional<NonFinite>(); };  // the sum is there already
+    return job;
+  }
+  const Tensor ring = options.algorithm == Algorithm::ring ? ring_buffers(shards, in.dtype()) : Tensor();
+  job.run = [reduce, algorithm = options.algorithm, in, out, ring](Transport& transport, Watch& watch) {
+    if (algorithm == Algorithm::ordered) return transport.reduce_ordered(reduce, watch);
+    std::optional<NonFinite> found;
+    if (!transport.moves_data()) return found;
+    if (const auto at = first_nonfinite(reduce.dtype, reduce.in, reduce.shards.total())) {
+      found = NonFinite{transport.rank(), *at};
+    }
+    if (algorithm == Algorithm::ring) reduce_ring(transport, reduce, ring, watch);
+    else transport.reduce_native(reduce, watch);
+    return found;
+  };
+  return job;
+}
+
+// Taken where calls are made, so that books have them in the program's order; a larger one waits for the calls that
+// still work in the smaller.
+Tensor Comm::ring_buffers(const Shards& shards, DType dtype) {
+  if (size() == 1) return {};
+  const int64_t bytes = 2 * largest_of(shards) * static_cast<int64_t>(size_of(dtype));
+  if (!ring_.defined() || ring_.numel() < bytes) {
+    shared_->stream.synchronize();
+    ring_ = {};
+    const CategoryScope category(Category::communication);
+    ring_ = empty({bytes}, DType::u8);
+  }
+  return ring_;
+}
+
+Work Comm::all_reduce(const Call& call, const Tensor& in, const Tensor& out, const Reduction& reduction) {
+  const Checker must{call, Operation::all_reduce, *this};
+  must.tensor("the input", in, in.defined() ? in.numel() : 0);
+  must.tensor("the result", out, in.numel());
+  must.overlap(in, out, 0);
+  return issue(call, this->reduction(call, must.operation, in, out, Shards::even(in.numel(), size()), reduction));
+}
+
+Work Comm::all_reduce(const Call& call, const Tensor& inout, const Reduction& reduction) {
+  return all_reduce(call, inout, inout, reduction);
+}
+
+Work Comm::reduce_scatter(const Call& call, const Tensor& in, const Shards& shards, const Tensor& out,
+                          const Reduction& reduction) {
+  const Checker must{call, Operation::reduce_scatter, *this};
+  must.shards(shards);
+  must.tensor("the input", in, shards.total());
+  must.tensor("the result", out, shards.count(rank()));
+  must.overlap(in, out, shards.offset(rank()));
+  return issue(call, this->reduction(call, must.operation, in, out, shards, reduction));
+}
+
+Work Comm::all_gather(const Call& call, const Tensor& shard, const Shards& shards, const Tensor& out) {
+  const Checker must{call, Operation::all_gather, *this};
+  must.shards(shards);
+  must.tensor("the shard", shard, shards.count(rank()));
+  must.tensor("the result", out, shards.total());
+  must(shard.dtype() == out.dtype(), "a shard of {} for a result of {}", name_of(shard.dtype()), name_of(out.dtype()));
+  must.overlap(out, shard, shards.offset(rank()));
+  CommJob job = job_of(must.operation, shards.total(), out.dtype());
+  job.record.layout = hash_of(shards);
+  set_exchange(job, rank(), Pieces(static_cast<size_t>(size()), piece(shard)), pieces(out, shards), {shard, out});
+  return issue(call, std::move(job));
+}
+
+Work Comm::broadcast(const Call& call, const Tensor& inout, int root) {
+  const Checker must{call, Operation::broadcast, *this};
+  must.rank(root);
+  must.tensor("the tensor", inout, inout.defined() ? inout.numel() : 0);
+  CommJob job = job_of(must.operation, inout.numel(), inout.dtype());
+  job.record.root = static_cast<int16_t>(root);
+  Pieces send(static_cast<size_t>(size())), receive(send);
+  if (rank() == root) {
+    std::fill(send.begin(), send.end(), piece(inout));
+    send[static_cast<size_t>(root)] = {};
+  } else {
+    receive[static_cast<size_t>(root)] = piece(inout);
+  }
+  set_exchange(job, rank(), std::move(send), std::move(receive), {inout});
+  return issue(call, std::move(job));
+}
+
+Work Comm::gather(const Call& call, const Tensor& shard, const Shards& shards, const Tensor& out, int root) {
+  const Checker must{call, Operation::gather, *this};
+  must.rank(root);
+  must.shards(shards);
+  must.tensor("the shard", shard, shards.count(rank()));
+  CommJob job = job_of(must.operation, shards.total(), shard.dtype());
+  job.record.root = static_cast<int16_t>(root);
+  job.record.layout = hash_of(shards);
+  Pieces send(static_cast<size_t>(size())), receive(send);
+  send[static_cast<size_t>(root)] = piece(shard);
+  if (rank() == root) {
+    must.tensor("the result", out, shards.total());
+    must(shard.dtype() == out.dtype(), "a shard of {} for a result of {}", name_of(shard.dtype()),
+         name_of(out.dtype()));
+    must.overlap(out, shard, shards.offset(rank()));
+    receive = pieces(out, shards);
+  }
+  set_exchange(job, rank(), std::move(send), std::move(receive), {shard, out});
+  return issue(call, std::move(job));
+}
+
+Work Comm::scatter(const Call& call, const Tensor& in, const Shards& shards, const Tensor& shard, int root) {
+  const Checker must{call, Operation::scatter, *this};
+  must.rank(root);
+  must.shards(shards);
+  must.tensor("the shard", shard, shards.count(rank()));
+  CommJob job = job_of(must.operation, shards.total(), shard.dtype());
+  job.record.root = static_cast<int16_t>(root);
+  job.record.layout = hash_of(shards);
+  Pieces send(static_cast<size_t>(size())), receive(send);
+  receive[static_cast<size_t>(root)] = piece(shard);
+  if (rank() == root) {
+    must.tensor("the input", in, shards.total());
+    must(shard.dtype() == in.dtype(), "a shard of {} from an input of {}", name_of(shard.dtype()), name_of(in.dtype()));
+    must.overlap(in, shard, shards.offset(rank()));
+    send = pieces(in, shards);
+  }
+  set_exchange(job, rank(), std::move(send), std::move(receive), {in, shard});
+  return issue(call, std::move(job));
+}
+
+Work Comm::all_to_all(const Call& call, const Tensor& in, const Shards& send, const Tensor& out,
+                      const Shards& receive) {
+  const Checker must{call, Operation::all_to_all, *this};
+  must.shards(send);
+  must.shards(receive);
+  must.tensor("the input", in, send.total());
+  must.tensor("the result", out, receive.total());
+  must(in.dtype() == out.dtype(), "an input of {} for a result of {}", name_of(in.dtype()), name_of(out.dtype()));
+  must(in.storage() != out.storage() || in.numel() == 0 || out.numel() == 0, "input and result share their memory");
+  must(send.count(rank()) == receive.count(rank()), "sends itself {} elements and expects {}", send.count(rank()),
+       receive.count(rank()));
+  CommJob job = job_of(must.operation, 0, in.dtype());
+  set_exchange(job, rank(), pieces(in, send), pieces(out, receive), {in, out});
+  return issue(call, std::move(job));
+}
+
+Work Comm::send(const Call& call, const Tensor& x, int to) {
+  const Checker must{call, Operation::send, *this};
+  must.rank(to);
+  must(to != rank(), "rank {} sends to itself", to);
+  must.tensor("the tensor", x, x.defined() ? x.numel() : 0);
+  CommJob job = job_of(must.operation, x.numel(), x.dtype());
+  job.record.peer = static_cast<int16_t>(to);
+  Pieces send(static_cast<size_t>(size())), none(send);
+  send[static_cast<size_t>(to)] = piece(x);
+  set_exchange(job, rank(), std::move(send), std::move(none), {x});
+  return issue(call, std::move(job));
+}
+
+Work Comm::recv(const Call& call, const Tensor& x, int from) {
+  const Checker must{call, Operation::recv, *this};
+  must.rank(from);
+  must(from != rank(), "rank {} receives from itself", from);
+  must.tensor("the tensor", x, x.defined() ? x.numel() : 0);
+  CommJob job = job_of(must.operation, x.numel(), x.dtype());
+  job.record.peer = static_cast<int16_t>(from);
+  Pieces none(static_cast<size_t>(size())), receive(none);
+  receive[static_cast<size_t>(from)] = piece(x);
+  set_exchange(job, rank(), std::move(none), std::move(receive), {x});
+  return issue(call, std::move(job));
+}
+
+}  // namespace sg::dist

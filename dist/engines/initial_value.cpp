@@ -1,0 +1,33 @@
+#include "dist/engines/initial_value.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/ops.h"
+
+namespace sg::dist {
+namespace {
+
+Tensor drawn(const Variable& parameter, std::span<const Unit> units, const Comm& comm) {
+  const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) {
+    return std::find(u.parameters.begin(), u.parameters.end(), parameter) != u.parameters.end();
+  });
+  check(unit != units.end() && unit->initial,
+        "initialize: {} lies on meta, and its unit doesn't tell its initial value (Unit::initial)", parameter.name());
+  const Tensor value = empty(parameter.shape(), parameter.dtype(), comm.device());
+  if (comm.rank() == 0) unit->initial(parameter, value);  // the others are sent it
+  return value;
+}
+
+}  // namespace
+
+Tensor initial_value(const Variable& parameter, std::span<const Unit> units, Comm& comm, Category category) {
+  CategoryScope scope(category);
+  const Tensor& own = parameter.tensor();
+  const bool absent = own.device().type == DeviceType::meta && own.device() != comm.device();
+  const Tensor value = absent ? drawn(parameter, units, comm) : contiguous(to(own, comm.device()));
+  comm.broadcast({"setup." + parameter.name(), Phase::setup}, value, 0).wait();
+  return value;
+}
+
+}  // namespace sg::dist

@@ -1,0 +1,73 @@
+// ZeRO-3's live parameters: a unit's slot is filled before its ops run and given back after them; where a recorded
+// order says what comes next, the next ones are sent for ahead, within a budget.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/storage.h"
+#include "dist/comm/comm.h"
+
+namespace sg::dist {
+
+class LiveUnits {
+ public:
+  struct Budget {
+    int64_t ahead = 0;  // elements gathered before they are needed, at most
+    int64_t live = 0;   // elements gathered at all, at most; 0: any
+    bool overlap = true;
+  };
+  // Sends for everything that belongs into the unit's slot, which is resident by then.
+  using Send = std::function<std::vector<Work>(size_t unit)>;
+
+  // sizes, names: of each unit's slot, in elements of `dtype`.
+  LiveUnits(Device device, DType dtype, const std::vector<int64_t>& sizes, const std::vector<std::string>& names,
+            const Budget& budget, Send send);
+
+  const std::shared_ptr<Storage>& slot(size_t unit) const { return units_[unit].slot; }
+  // Whether these may be live together; a usage error that names `caller` otherwise.
+  void check_fits(std::span<const size_t> units, const std::string& caller) const;
+
+  // They are whole when it returns, and stay so until they are left as often as they were needed.
+  void need(std::span<const size_t> units);
+  // After forward, within the budget ahead, they stay until others are needed: so the unit whose forward came last is
+  // there for its backward and isn't gathered twice.
+  void leave_forward(std::span<const size_t> units);
+  void leave(std::span<const size_t> units);
+
+  // Only between these two is the order recorded and are units sent for ahead. The first micro-step records; one that
+  // leaves the order records anew from there.
+  void begin_micro_step();
+  void end_micro_step();
+  bool in_micro_step() const { return recording_; }
+
+ private:
+  struct Unit {
+    int64_t size = 0;  // elements
+    std::shared_ptr<Storage> slot;
+    std::vector<Work> arriving;
+    bool ahead = false;  // resident before it was needed
+  };
+  void start(size_t unit);
+  void wait(size_t unit);
+  void release(size_t unit);
+  void drop_ahead();
+  void drop_kept(std::span<const size_t> needed);
+  void record(size_t unit);
+  void send_ahead();
+  int64_t size_of(std::span<const size_t> units) const;
+
+  const Budget budget_;
+  const Send send_;
+  std::vector<Unit> units_;
+  int64_t live_ = 0;           // elements resident
+  std::vector<size_t> kept_;   // left, but still resident
+  std::vector<size_t> order_;  // units as a micro-step needs them
+  size_t at_ = 0;              // how many of them it has needed
+  bool recording_ = false;
+};
+
+}  // namespace sg::dist

@@ -1,0 +1,66 @@
+// `compare`: the same training under several engines, side by side.
+#include "models/measure/compare.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "core/io/atomic_file.h"
+#include "models/run/commands.h"
+#include "models/run/trainer.h"
+
+namespace sg::models {
+namespace {
+
+using dist::EngineKind;
+
+std::vector<EngineKind> engines_of(const CompareOptions& options) {
+  if (!options.engines.empty()) return options.engines;
+  std::vector<EngineKind> engines{EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
+  if (!dist::under_launcher()) engines.insert(engines.begin(), EngineKind::dp);  // dp is one process
+  return engines;
+}
+
+EngineRun run_engine(const Family& family, const TrainOptions& options, const Dataset& data, dist::Comm& comm) {
+  comm.traffic().reset();
+  Trainer trainer(family, options, data, comm);
+  trainer.run();
+  const Json receipt = trainer.receipt();
+  Json planned;
+  if (comm.rank() == 0) {
+    // Each figure is the largest of all ranks, the measured one too: rank 0 draws initial values and holds more then.
+    uint64_t total = 0, setup = 0;
+    for (const int rank : std::set{0, comm.size() - 1}) {
+      const Ledger memory = plan_rank(family, trainer.dry_run(), options.engine.engine, rank).memory;
+      total = std::max(total, memory.total_peak()), setup = std::max(setup, memory.setup_peak());
+    }
+    planned = {{"total", total}, {"setup", setup}};
+  }
+  return {dist::name_of(options.engine.engine), receipt, planned};
+}
+
+}  // namespace
+
+void compare(const Family& family, const CompareOptions& given, dist::Comm& comm) {
+  TrainOptions options = given.train;
+  if (comm.rank() == 0) say_overrides(options);
+  // The same for all, or bits would differ.
+  if (options.engine.accumulation == dist::Accumulation::automatic)
+    options.engine.accumulation =
+        options.engine.elastic_determinism ? dist::Accumulation::ranks_first : dist::Accumulation::local_first;
+  options.quiet = true;
+  options.show_mfu = false;
+  options.data.val_fraction = 0;
+  const Dataset data = open_data(family, options);
+  std::vector<EngineRun> runs;
+  for (const EngineKind engine : engines_of(given)) {
+    options.engine.engine = engine;
+    runs.push_back(run_engine(family, options, data, comm));
+  }
+  if (comm.rank() != 0) return;
+  const Json comparison = compare_runs(runs);
+  std::fputs(comparison_text(comparison).c_str(), stdout);
+  if (!options.receipt.empty()) write_file_atomically(options.receipt, comparison.dump(2) + "\n");
+}
+
+}  // namespace sg::models

@@ -1,0 +1,133 @@
+// The `plan` subcommand: its table, its JSON, the devices it knows.
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "core/ops.h"
+#include "models/run/peak.h"
+#include "models/run/plan.h"
+#include "models/run/receipt.h"
+
+namespace sg::models {
+namespace {
+
+double seconds_of(const std::function<void()>& body) {
+  const auto begin = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// This machine: a large product, a large copy (read and written), and copies between ranks at that speed.
+Hardware measured_here(DType precision) {
+  constexpr int64_t side = 1024, elements = int64_t{1} << 25;
+  const DeviceGuard guard(cpu(max_devices - 1));
+  const Tensor a = full({side, side}, 0.01, precision), out = empty({side, side}, precision);
+  const Tensor x = zeros({elements}), y = zeros({elements});
+  double product = INFINITY, copy = INFINITY;
+  for (int repeat = 0; repeat < 4; ++repeat) {
+    product = std::min(product, seconds_of([&] { matmul_(out, a, a, false); }));
+    copy = std::min(copy, seconds_of([&] { copy_(y, x); }));
+  }
+  const double bandwidth = 8.0 * static_cast<double>(elements) / copy;
+  return {"this", 2.0 * side * side * side / product, bandwidth, bandwidth / 4, 20e-6};
+}
+
+std::string table_row(const EnginePlan& plan) {
+  std::string row =
+      fmt::format("{:<6} {:>10.4g}", dist::name_of(plan.engine), static_cast<double>(plan.model_states()) * 1e-9);
+  for (Category c : {Category::parameters, Category::gradients, Category::optimizer, Category::accumulation,
+                     Category::buckets, Category::live, Category::activations, Category::workspace}) {
+    row += fmt::format(" {:>9.4g}", static_cast<double>(plan.memory.peak(c)) * 1e-9);
+  }
+  return row + fmt::format(" {:>9.4g} {:>9.4g}", static_cast<double>(plan.memory.total_peak()) * 1e-9,
+                           static_cast<double>(plan.memory.setup_peak()) * 1e-9);
+}
+
+std::string traffic_row(const EnginePlan& plan) {
+  std::string row = fmt::format("{:<6}", dist::name_of(plan.engine));
+  for (int operation = 0; operation < dist::operation_count; ++operation) {
+    const dist::Traffic& t = plan.traffic[static_cast<size_t>(operation)][static_cast<size_t>(dist::Phase::step)];
+    if (t.sent + t.received == 0) continue;
+    row += fmt::format("  {} {:.4g} sent, {:.4g} received in {} calls",
+                       dist::name_of(static_cast<dist::Operation>(operation)), static_cast<double>(t.sent) * 1e-9,
+                       static_cast<double>(t.received) * 1e-9, t.calls);
+  }
+  return row + fmt::format("  about {:.4g} s a step, {:.4g} s of it waiting for others", plan.step_seconds(),
+                           plan.exposed_seconds);
+}
+
+Json json_of(const EnginePlan& plan) {
+  Json memory;
+  for (int c = 0; c < category_count; ++c)
+    memory[name_of(static_cast<Category>(c))] = plan.memory.peak(static_cast<Category>(c));
+  memory["total"] = plan.memory.total_peak();
+  memory["setup"] = plan.memory.setup_peak();
+  return {{"engine", dist::name_of(plan.engine)},
+          {"model_states", plan.model_states()},
+          {"memory", memory},
+          {"traffic", traffic_of(plan.traffic)},
+          {"step_seconds", plan.step_seconds()},
+          {"compute_seconds", plan.compute_seconds},
+          {"communication_seconds", plan.communication_seconds},
+          {"exposed_seconds", plan.exposed_seconds}};
+}
+
+}  // namespace
+
+Hardware hardware(const std::string& name, DType precision) {
+  const bool half = is_16bit(precision);
+  if (name == "a100") return {name, half ? 312e12 : 19.5e12, 2.0e12, 300e9, 5e-6};
+  if (name == "h100") return {name, half ? 989e12 : 67e12, 3.35e12, 450e9, 5e-6};
+  if (name == "h200") return {name, half ? 989e12 : 67e12, 4.8e12, 450e9, 5e-6};
+  if (name == "this") return measured_here(precision);
+  fail(ErrorKind::usage, "plan: device \"{}\" is none of a100, h100, h200, this", name);
+}
+
+void plan(const Family& family, const PlanOptions& given) {
+  PlanOptions options = given;
+  if (options.parameters > 0) {
+    const SizeOptions nearest = family.nearest(options.parameters);
+    options.size.size = nearest.size;
+    options.size.layers = nearest.layers, options.size.width = nearest.width, options.size.heads = nearest.heads;
+    if (!options.size.context) options.size.context = nearest.context;
+    if (!options.size.vocab) options.size.vocab = nearest.vocab;
+  }
+  family.resolve(options.size, 50257);
+  if (options.world > max_devices) options.imitated = dist::Imitated::mpi;  // more ranks than threads can be
+  const Hardware on = hardware(options.hardware, options.engine.precision);
+  std::vector<EnginePlan> plans;
+  for (dist::EngineKind engine : options.engines) plans.push_back(plan_engine(family, options, engine, on));
+  const SizeOptions& size = options.size;
+  if (options.json) {
+    Json json{{"layers", *size.layers},
+              {"width", *size.width},
+              {"heads", *size.heads},
+              {"vocab", *size.vocab},
+              {"context", *size.context},
+              {"world", options.world},
+              {"precision", precision_name(options.engine.precision)},
+              {"device", on.name},
+              {"engines", Json::array()}};
+    for (const EnginePlan& p : plans) json["engines"].push_back(json_of(p));
+    std::printf("%s\n", json.dump(2).c_str());
+    return;
+  }
+  const DeviceGuard guard(meta(1));
+  const int64_t parameters = family.build(size, 1)->parameter_count();
+  std::printf(
+      "%s\n",
+      fmt::format(
+          "{} of {} layers, width {}, {} heads, vocabulary {}: {:.4g} billion parameters, {} ranks, {}, {} × {} "
+          "tokens a micro-step and rank, on {}",
+          family.name, *size.layers, *size.width, *size.heads, *size.vocab, static_cast<double>(parameters) * 1e-9,
+          options.world, precision_name(options.engine.precision), options.micro_batch, *size.context, on.name)
+          .c_str());
+  std::printf("GB (10^9 bytes) per rank, peaks:\n%-6s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "engine",
+              "states", "params", "grads", "optimizer", "accum.", "buckets", "live", "activ.", "workspace", "total",
+              "set-up");
+  for (const EnginePlan& p : plans) std::printf("%s\n", table_row(p).c_str());
+  std::printf("GB per rank and step:\n");
+  for (const EnginePlan& p : plans) std::printf("%s\n", traffic_row(p).c_str());
+}
+
+}  // namespace sg::models

@@ -1,0 +1,113 @@
+// The command line of every program: subcommands, ranks, exit codes.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "dist/explain_ring.h"
+#include "dist/launch.h"
+#include "models/run/commands.h"
+#include "models/run/signals.h"
+#include "models/run/version.h"
+
+namespace sg::models {
+namespace {
+
+std::string examples(const std::string& program) {
+  const auto line = [&](const char* arguments) { return "  " + program + " " + arguments + "\n"; };
+  return "Examples:\n" + line("train --out run                               # on this project's own sources") +
+         line("train --data book.txt --tokenizer chars --steps 2000 --out run") +
+         line("train --data book.txt --tokenizer chars --steps 2000 --out run --resume") +
+         line("eval --from run --data book.txt") + line("generate --from run --prompt \"Once\" --tokens 200") +
+         line("export --from run --to model.safetensors --dtype bf16") + line("compare --ranks 2 --steps 20") +
+         line("bench --size 124m --micro-batch 4 --context 64 --receipt bench.json") +
+         line("plan --params 7.5b --world 64 --precision fp16");
+}
+
+// The parser would only say that a command is missing.
+void check_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::string known;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (command->get_name() == argv[1]) return;
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  fail(ErrorKind::usage, "there is no command \"{}\"; there are {}", argv[1], known);
+}
+
+// Starts the ranks of a group and runs `body` on each.
+int launch(GroupOptions group, const std::function<void(dist::Comm&)>& body) {
+  group.comm.device.capacity = group.device_memory;
+  return dist::launch(group.comm, body);
+}
+
+int explain(int ranks) {
+  try {
+    std::fputs(dist::explain_ring(ranks > 0 ? ranks : 3).c_str(), stdout);
+    return 0;
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return e.exit_code();
+  }
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const Family& family) {
+  CLI::App app("Trains, validates, generates with and measures " + family.name + " models.", family.name);
+  app.set_version_flag("--version", std::string(version));
+  app.footer(examples(family.name));
+  app.require_subcommand(1);
+
+  TrainOptions train_options;
+  EvalOptions eval_options;
+  GenerateOptions generate_options;
+  ExportOptions export_options;
+  BenchOptions bench_options;
+  CompareOptions compare_options;
+  PlanOptions plan_options;
+  CLI::App* train_command = app.add_subcommand("train", "train on a text or token file");
+  CLI::App* eval_command = app.add_subcommand("eval", "the validation loss of a trained model");
+  CLI::App* generate_command = app.add_subcommand("generate", "write text with a trained model");
+  CLI::App* export_command = app.add_subcommand("export", "the parameters of a trained model as one safetensors file");
+  CLI::App* bench_command = app.add_subcommand("bench", "measure speed and memory on random tokens");
+  CLI::App* compare_command =
+      app.add_subcommand("compare", "run the engines on the same data and show them side by side");
+  CLI::App* plan_command = app.add_subcommand("plan", "memory, traffic and time at any scale, without running it");
+  for (CLI::App* command : app.get_subcommands({})) command->footer(examples(family.name));
+
+  try {
+    add_train_options(*train_command, train_options, family.sizes);
+    add_eval_options(*eval_command, eval_options);
+    add_generate_options(*generate_command, generate_options);
+    add_export_options(*export_command, export_options);
+    add_bench_options(*bench_command, bench_options, family.sizes);
+    add_compare_options(*compare_command, compare_options, family.sizes);
+    add_plan_options(*plan_command, plan_options, family.sizes);
+    check_command(app, argc, argv);
+    app.parse(argc, argv);
+    if (*plan_command) plan(family, plan_options);  // these two need no group
+    if (*export_command) export_model(family, export_options);
+    if (*plan_command || *export_command) return 0;
+  } catch (const CLI::Success& e) {  // --help, --version
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    std::fprintf(stderr, "%s: %s (--help lists the options)\n", family.name.c_str(), e.what());
+    return static_cast<int>(ErrorKind::usage);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s: %s\n", family.name.c_str(), e.what());
+    return e.exit_code();
+  }
+
+  if (*train_command) {
+    catch_stop_signals();
+    return launch(train_options.group, [&](dist::Comm& comm) { train(family, train_options, comm); });
+  }
+  if (*eval_command) return launch(eval_options.group, [&](dist::Comm& comm) { evaluate(family, eval_options, comm); });
+  if (*generate_command)
+    return launch(generate_options.group, [&](dist::Comm& comm) { generate(family, generate_options, comm); });
+  if (*compare_command && !compare_options.explain.empty()) return explain(compare_options.train.group.comm.ranks);
+  if (*compare_command)
+    return launch(compare_options.train.group, [&](dist::Comm& comm) { compare(family, compare_options, comm); });
+  return launch(bench_options.group, [&](dist::Comm& comm) { bench(family, bench_options, comm); });
+}
+
+}  // namespace sg::models

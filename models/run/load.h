@@ -1,0 +1,25 @@
+// A trained model back from its checkpoint, without the command line that trained it.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "models/data/tokenizer.h"
+#include "models/run/commands.h"
+#include "models/run/saved_run.h"
+
+namespace sg::models {
+
+struct Loaded {
+  std::unique_ptr<LanguageModel> model;  // in eval mode
+  Tokenizer tokenizer;
+  int64_t step = 0;  // steps done
+};
+
+// From the newest checkpoint of the run in `folder`. Errors bad_input: no checkpoint, a damaged one, another family's.
+Loaded load_model(const Family& family, const std::string& folder);
+
+// The model on a meta device of its own, for an engine to take over: no device ever holds the whole model beside the
+// engine's memory, and a dry run's books don't either.
+std::unique_ptr<LanguageModel> build_on_meta(const Family& family, const SizeOptions& size, uint64_t seed);
+
+}  // namespace sg::models

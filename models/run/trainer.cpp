@@ -1,0 +1,217 @@
+#include "models/run/trainer.h"
+
+#include <chrono>
+
+#include "core/device.h"
+#include "core/trace.h"
+#include "dist/config/config.h"
+#include "models/run/load.h"
+#include "models/run/peak.h"
+#include "models/run/signals.h"
+#include "models/run/validation.h"
+#include "nn/micro_step.h"
+
+namespace sg::models {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What a rank tells the others with its losses.
+constexpr uint32_t stop_asked = 1, save_busy = 2;
+
+// MFU is shown beside training, so measuring its peak may cost little time and little memory.
+PeakOptions quick_peak(DType dtype) { return {dtype, 0.002, 1 << 22}; }
+
+std::string joined(const std::map<std::string, std::string>& fields) {
+  std::string text;
+  for (const auto& [name, value] : fields) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  return text;
+}
+
+}  // namespace
+
+Dataset open_data(const Family& family, TrainOptions& options) {
+  SizeOptions limits = options.size;
+  family.resolve(limits, DataOptions{}.vocabulary);
+  options.data.vocabulary = *limits.vocab;
+  Dataset data = open_dataset(options.data);
+  family.resolve(options.size, data.vocabulary());
+  check(data.vocabulary() <= *options.size.vocab, "train: the data has {} token ids, --vocab {} holds fewer",
+        data.vocabulary(), *options.size.vocab);
+  return data;
+}
+
+Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data, dist::Comm& comm)
+    : family_(family), options_(options), data_(std::move(data)), comm_(comm) {
+  trace::set_rank(comm_.rank());
+  if (traces()) trace::start(options_.trace);
+  if (comm_.rank() == 0 && !options_.quiet) say_overrides(options_);
+  pool(comm_.device()).reset_peaks();
+  const bool batch_given = options_.global_batch > 0 || options_.accumulation_steps > 0;
+  settle_batch();
+  identify();
+  std::optional<dist::CheckpointReader> checkpoint;
+  comm_.agree({"train.start", dist::Phase::setup}, agreement());
+  if (options_.resume) adopt(checkpoint.emplace(options_.out, "", dist::ranks_of(comm_)), batch_given);
+  if (options_.engine.engine == dist::EngineKind::automatic) choose();
+  model_ = build_on_meta(family_, options_.size, options_.seed);
+  identity_.parameters = model_->parameter_count();
+  engine_ = dist::initialize(model_->units(), options_.engine, comm_);
+  identity_.numerics["accumulation"] = dist::name_of(engine_->options().accumulation);
+  if (checkpoint) restore(*checkpoint);
+  progress_ = std::make_unique<Progress>(comm_.rank() == 0 && !options_.quiet, options_.steps, options_.print_every,
+                                         identity_.tokens_per_step, options_.out, steps_done());
+  if (options_.async_save && !options_.out.empty())
+    saver_ = std::make_unique<dist::AsyncSaver>(engine_->state(), dist::ranks_of(comm_));
+  introduce();
+}
+
+void Trainer::settle_batch() {
+  const dist::BatchNames command_line{"--global-batch", "--micro-batch", "accumulation"}, file;
+  const dist::BatchSizes sizes =
+      dist::settle({options_.global_batch, options_.micro_batch, options_.accumulation_steps}, comm_.size(),
+                   options_.config.empty() ? command_line : file);
+  options_.global_batch = sizes.train;
+  options_.micro_batch = sizes.micro;
+  options_.engine.micro_steps = static_cast<int>(sizes.accumulation);
+  options_.engine.lr = options_.schedule.lr;
+  if (options_.schedule.steps == 0) options_.schedule.steps = options_.steps;
+}
+
+// The engine that fits. The order of accumulation is settled first: it is the run's, not the engine's.
+void Trainer::choose() {
+  dist::Options& engine = options_.engine;
+  if (engine.accumulation == dist::Accumulation::automatic) engine.accumulation = dist::default_order(engine.engine);
+  rungs_ = choose_engine(family_, dry_run(), comm_);
+  engine.engine = rungs_.back().engine;
+  identity_.engine = dist::name_of(engine.engine);
+}
+
+PlanOptions Trainer::dry_run() const {
+  PlanOptions dry;
+  dry.size = options_.size;
+  dry.world = comm_.size();
+  dry.engine = options_.engine;
+  dry.micro_batch = options_.micro_batch;
+  dry.threads = threads(comm_.device());
+  dry.dry_device = meta(comm_.rank() % max_devices);
+  dry.imitated = dist::under_launcher() ? dist::Imitated::mpi : dist::Imitated::threads;
+  return dry;
+}
+
+void Trainer::introduce() {
+  const double measured = static_cast<double>(identity_.parameters) * 1e-6;
+  progress_->note(fmt::format("{} {}: {:.2f} million parameters, engine {} on {}, {} × {} tokens a step", family_.name,
+                              options_.size.size, measured, identity_.engine,
+                              comm_.size() == 1 ? "one rank" : fmt::format("{} ranks", comm_.size()),
+                              options_.global_batch, *options_.size.context));
+  for (const Rung& rung : rungs_) progress_->note(text_of(rung));
+  progress_->note("numerics: " + joined(identity_.numerics));
+  if (is_16bit(options_.engine.precision))
+    progress_->note(fmt::format("precision {}: products by {}; masters, moments and sums of gradients in f32",
+                                identity_.precision, products_library(options_.engine.precision)));
+  if (steps_done() > 0) progress_->note(fmt::format("resumed after step {}", steps_done()));
+}
+
+bool Trainer::run() {
+  bool finished = false;
+  try {
+    finished = train();
+  } catch (const Error& e) {
+    // Every rank meets a number that isn't finite in the same step; the save under way is of an earlier, good one.
+    if (e.kind() == ErrorKind::numeric) finish_save_quietly();
+    throw;
+  }
+  if (traces()) trace::stop();
+  return finished;
+}
+
+bool Trainer::train() {
+  const BatchOptions batches{.size = options_.micro_batch,
+                             .context = *options_.size.context,
+                             .steps = static_cast<uint64_t>(options_.steps),
+                             .seed = options_.seed,
+                             .micro_batches = options_.engine.micro_steps,
+                             .rank = comm_.rank(),
+                             .world = comm_.size(),
+                             .first_step = static_cast<uint64_t>(steps_done()),
+                             .samples_before = static_cast<uint64_t>(record_.samples)};
+  Feed feed(data_, batches, options_.engine.engine == dist::EngineKind::dp, comm_);
+  while (steps_done() < options_.steps) {
+    const dist::StepResult result = step(feed);
+    if (!(result.flags & save_busy)) poll_save();
+    const bool last = steps_done() == options_.steps, stopping = (result.flags & stop_asked) != 0;
+    if (seconds_.size() == 1 && options_.show_mfu && comm_.rank() == 0)
+      progress_->set_peak(options_.engine.micro_steps *
+                          measure_products(model_->products(options_.micro_batch, *options_.size.context),
+                                           quick_peak(options_.engine.precision)));
+    if (last || due(options_.eval_every)) validate();
+    if (last) record_.median_step_ms = 1e3 * median(seconds_);
+    if (last || stopping || due(options_.save_every)) save();
+    if (last || stopping) finish_save();
+    if (stopping && !last) {
+      progress_->note(fmt::format("stopped after step {} as asked{}", steps_done(),
+                                  options_.out.empty() ? "; without --out nothing is saved" : ", saved"));
+      return false;
+    }
+  }
+  return true;
+}
+
+dist::StepResult Trainer::step(Feed& feed) {
+  const Clock::time_point begin = Clock::now();
+  const double busy = comm_.traffic().busy_seconds(), exposed = comm_.traffic().exposed_seconds();
+  const double lr = options_.schedule.at(record_.applied);
+  engine_->set_learning_rate(lr);
+  if (stop_requested()) engine_->raise_flags(stop_asked);
+  if (saver_ && saver_->busy()) engine_->raise_flags(save_busy);
+  dist::StepResult result;
+  while (!result.complete) {
+    const Batch batch = feed.next();
+    nn::MicroStepScope scope(options_.seed, batch.step, batch.first_sample);
+    const Variable loss = engine_->forward([&] { return model_->loss(batch.tokens, batch.targets); });
+    engine_->backward(loss);
+    result = engine_->step();
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  busy_seconds_ += comm_.traffic().busy_seconds() - busy;
+  exposed_seconds_ += comm_.traffic().exposed_seconds() - exposed;
+  seconds_.push_back(seconds);
+  record_.losses.push_back(result.loss);
+  record_.loss_scales.push_back(result.loss_scale);
+  record_.skipped.push_back(result.skipped);
+  record_.samples += options_.global_batch;
+  if (result.applied) ++record_.applied;
+  if (record_.first_step_ms == 0) record_.first_step_ms = 1e3 * seconds_since_start();
+  progress_->step({.step = steps_done() - 1,
+                   .loss = result.loss,
+                   .lr = lr,
+                   .norm = result.norm,
+                   .seconds = seconds,
+                   .memory = pool(comm_.device()).ledger().total_peak(),
+                   .skipped = result.skipped});
+  return result;
+}
+
+void Trainer::validate() {
+  if (data_.validation_size() == 0) return;
+  engine_->synchronize();
+  const ValidationOptions options{.rows = options_.micro_batch, .batches = options_.eval_batches};
+  record_.validation.push_back({steps_done(), validation_loss(*model_, data_, options, comm_)});
+  progress_->validation(record_.validation.back());
+}
+
+Json Trainer::receipt() {
+  engine_->synchronize();
+  const auto steps = static_cast<double>(std::max<size_t>(1, seconds_.size()));
+  Json receipt = make_receipt(identity_, record_);
+  const Json memory = memory_of(comm_.device()), traffic = traffic_of(comm_.traffic().table());
+  receipt["params_sha256"] = hash_parameters(model_->units());
+  receipt["memory"] = gather_json(comm_, "receipt.memory", memory);
+  receipt["traffic"] = gather_json(comm_, "receipt.traffic", traffic);
+  receipt["comm_ms"] = 1e3 * busy_seconds_ / steps;
+  receipt["exposed_comm_ms"] = 1e3 * exposed_seconds_ / steps;
+  return receipt;
+}
+
+}  // namespace sg::models

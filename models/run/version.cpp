@@ -1,0 +1,7 @@
+#include "models/run/version.h"
+
+namespace sg::models {
+
+const char* const version = SG_VERSION;
+
+}  // namespace sg::models

@@ -1,7 +1,0 @@
-#include "models/version.h"
-
-namespace sg::models {
-
-const char* const version = SG_VERSION;
-
-}  // namespace sg::models
