@@ -1,4 +1,4 @@
-// Moving bytes by MPI; the process's share in MPI is in comm_mpi_world.cpp.
+// Moving bytes by MPI; the process's share in MPI is in mpi_world.cpp.
 #include "dist/comm/mpi.h"
 
 #include <algorithm>

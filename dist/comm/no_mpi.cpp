@@ -1,4 +1,4 @@
-// Stands for comm_mpi*.cpp in a build without MPI.
+// Stands for mpi*.cpp in a build without MPI.
 #include "core/error.h"
 #include "dist/comm/connect.h"
 

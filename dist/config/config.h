@@ -1,6 +1,6 @@
 // The JSON configuration, in the format that DeepSpeed made common: the same keys with the same meaning, into Options.
 // A key that doesn't exist is an error that names the nearest one; a key or value that isn't supported yet is an error
-// that says so; nothing is ignored. config_keys.cpp has a row for each key.
+// that says so; nothing is ignored. keys.cpp has a row for each key.
 //
 //   const dist::Config config = dist::read_config("ds.json");
 //   auto engine = dist::initialize(model.units(), config.options(comm.size()), comm);

@@ -1,5 +1,5 @@
 # Installs the build to a folder of its own, builds outside/ against that package, runs it, and reads what it prints.
-# cmake -D BUILD=<build folder> -D COMPILER=<C++ compiler> -P install_test.cmake
+# cmake -D BUILD=<build folder> -D GENERATOR=<its generator> -D COMPILER=<C++ compiler> -P install_test.cmake
 set(work ${BUILD}/tests/install)
 file(REMOVE_RECURSE ${work})
 
@@ -13,7 +13,7 @@ function(run)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
-run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/outside -B ${work}/build
+run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/outside -B ${work}/build -G ${GENERATOR}  # make may be missing
     -D CMAKE_PREFIX_PATH=${work}/prefix -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_BUILD_TYPE=Release)
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/outside)
