@@ -60,7 +60,9 @@ if [[ $mode == fast ]]; then
   exit 0
 fi
 build release all
+if [[ $mode == long ]]; then export SG_LONG=1; fi  # many more random cases, in this build alone
 run release
+unset SG_LONG
 
 if [[ $mode == long ]]; then
   stage "every test under ThreadSanitizer"
