@@ -25,18 +25,43 @@ void check_elastic(const Options& options, const Comm& comm) {
        "zero1 must reduce by reduce_scatter, not all_reduce, which has no room for f32 sums");
 }
 
+// The values that a command line checks by itself; a NaN is never in range.
+void check_values(const Options& options) {
+  check(options.lr >= 0 && std::isfinite(options.lr), "engine: the learning rate must not be negative: {}", options.lr);
+  check(options.clip >= 0 && std::isfinite(options.clip),
+        "engine: the norm to clip at must not be negative (0: off): {}", options.clip);
+  check(options.micro_steps > 0, "engine: micro_steps must be positive: {}", options.micro_steps);
+  check(options.first_bucket_bytes > 0 && options.bucket_bytes > 0,
+        "engine: bucket sizes must be positive: {} and {} bytes", options.first_bucket_bytes, options.bucket_bytes);
+  check(options.prefetch_elements >= 0 && options.max_live_elements >= 0 && options.persistent_elements >= 0,
+        "engine: numbers of elements must not be negative: prefetch {}, max_live {}, persistent {}",
+        options.prefetch_elements, options.max_live_elements, options.persistent_elements);
+  check(options.predivide > 0 && std::isfinite(options.predivide), "engine: the predivide factor must be positive: {}",
+        options.predivide);
+}
+
+// Before any memory is taken: an engine lays its parameters out one behind the other.
+void check_parameters(const std::vector<Unit>& units) {
+  for (const Unit& unit : units) {
+    for (size_t i = 0; i < unit.parameters.size(); ++i) {
+      const Variable& p = unit.parameters[i];
+      check(p.defined(), "initialize: parameter {} of unit '{}' is undefined", i, unit.name);
+      check(p.is_leaf(), "initialize: '{}' of unit '{}' is the result of an op, not a parameter", p.name(), unit.name);
+      check(is_float(p.dtype()), "initialize: '{}' of unit '{}' is {}: parameters are floats", p.name(), unit.name,
+            name_of(p.dtype()));
+    }
+  }
+}
+
 Options resolved(Options options, const Comm& comm) {
   check(options.engine != EngineKind::automatic,
         "engine auto: a dry run of the model chooses (models::choose_engine); initialize takes its answer");
   check(options.engine != EngineKind::none || comm.size() == 1, "engine none: one rank, not {}", comm.size());
   check(options.engine != EngineKind::dp || !under_launcher(),
         "engine dp: one process with a replica per thread; use ddp under mpirun");
-  check(options.first_bucket_bytes > 0 && options.bucket_bytes > 0,
-        "engine: bucket sizes must be positive: {} and {} bytes", options.first_bucket_bytes, options.bucket_bytes);
+  check_values(options);
   check(options.precision == DType::f32 || is_16bit(options.precision),
         "engine: precision {} is none of f32, bf16, f16", name_of(options.precision));
-  check(options.predivide > 0 && std::isfinite(options.predivide), "engine: the predivide factor must be positive: {}",
-        options.predivide);
   check(!options.prescale_gradients || options.predivide == 1,
         "engine: prescaled gradients are divided by all ranks at the loss; a predivide factor of {} has no place there",
         options.predivide);
@@ -68,6 +93,7 @@ std::unique_ptr<BucketEngine> make(std::vector<Unit> units, const Options& optio
 }  // namespace
 
 std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& options, Comm& comm) {
+  check_parameters(units);
   auto engine = make(std::move(units), resolved(options, comm), comm);
   engine->start();
   // While parameters moved into the engine's memory both copies existed: that peak has a place of its own.
