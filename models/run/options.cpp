@@ -60,11 +60,13 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, double& value, c
   });
 }
 
+constexpr int64_t largest_count = std::numeric_limits<int64_t>::max() >> 16;
+
 CLI::Option* add_count(CLI::App& app, const std::string& name, int64_t& value, const std::string& help,
                        int64_t low = 1) {
   return app.add_option(name, value, help)
       ->capture_default_str()
-      ->check(CLI::Range(low, std::numeric_limits<int64_t>::max() >> 16).description(""));
+      ->check(CLI::Range(low, largest_count).description(""));
 }
 
 void add_size(CLI::App& app, SizeOptions& o, const std::string& sizes) {
@@ -160,7 +162,9 @@ void add_engine(CLI::App& app, dist::Options& o) {
   add_communicating(app, o);
 }
 
-void add_optimizer(CLI::App& app, dist::Options& o, optim::Schedule& schedule) {
+void add_optimizer(CLI::App& app, TrainOptions& train) {
+  dist::Options& o = train.engine;
+  optim::Schedule& schedule = train.schedule;
   add_optimizer_type(app, o);
   add_parsed(app, "--schedule", schedule.kind, optim::parse_schedule,
              "learning rate after the warm-up: cosine, linear, constant, wsd, or DeepSpeed's WarmupLR, WarmupDecayLR, "
@@ -168,7 +172,9 @@ void add_optimizer(CLI::App& app, dist::Options& o, optim::Schedule& schedule) {
              optim::name_of(schedule.kind));
   add_number(app, "--lr", schedule.lr, "largest learning rate", 0);
   add_number(app, "--min-lr", schedule.min_lr, "last learning rate", 0);
-  add_count(app, "--warmup", schedule.warmup, "steps in which it rises from 0", 0);
+  app.add_option("--warmup", train.warmup, "steps in which it rises from 0; 100, or all where there are fewer")
+      ->check(CLI::Range(int64_t{0}, largest_count).description(""));
+  add_count(app, "--decay", schedule.decay, "wsd: steps in which it falls at the end; 0: a tenth of all", 0);
   add_number(app, "--beta1", o.optimizer.beta1, "of adamw, adam, lion", 0, 0.9999999);
   add_number(app, "--beta2", o.optimizer.beta2, "of adamw, adam, lion", 0, 0.9999999);
   add_number(app, "--weight-decay", o.optimizer.weight_decay, "of matrices; norms and biases never decay", 0);
@@ -194,7 +200,8 @@ void add_run(CLI::App& app, TrainOptions& o) {
       ->type_name("[DIR]");
   app.add_option("--accept-change", o.accept_change,
                  "let a resume differ in world (which keeps the run's global batch unless another is given), isa, "
-                 "library; by commas");
+                 "library, rules (of the numerics: another version's), steps (the schedule is stretched to the new "
+                 "length); by commas");
   add_count(app, "--save-every", o.save_every, "steps between checkpoints; 0: at the end only", 0);
   app.add_flag("--async-save", o.async_save,
                "write checkpoints beside training, which stops only while they are copied to host memory");
@@ -250,7 +257,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& sizes)
   add_data(app, o.data);
   add_batch(app, o);
   add_run(app, o);
-  add_optimizer(app, o.engine, o.schedule);
+  add_optimizer(app, o);
   add_engine(app, o.engine);
   add_group(app, o.group);
 }
@@ -307,7 +314,7 @@ void add_compare_options(CLI::App& app, CompareOptions& o, const std::string& si
   add_training_size(app, train.size, sizes);
   add_data(app, train.data);
   add_batch(app, train);
-  add_optimizer(app, train.engine, train.schedule);
+  add_optimizer(app, train);
   add_communicating(app, train.engine);
   add_group(app, train.group);
   app.add_option("--receipt", train.receipt, "file for the comparison with each engine's receipt (JSON)");

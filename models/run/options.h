@@ -33,7 +33,8 @@ struct TrainOptions {
   SizeOptions size;
   DataOptions data;
   GroupOptions group;
-  optim::Schedule schedule{.lr = 1e-3, .min_lr = 1e-4, .warmup = 100};
+  optim::Schedule schedule{.lr = 1e-3, .min_lr = 1e-4};
+  std::optional<int64_t> warmup;  // the schedule's; else 100 steps, or all where there are fewer
   dist::Options engine{.engine = dist::EngineKind::none};
   std::string config;                  // JSON (dist/config/config.h), whose values merge_config takes over; empty: none
   std::vector<std::string> overrides;  // what the command line has otherwise, a line each
@@ -46,7 +47,7 @@ struct TrainOptions {
 
   std::string out;  // empty: nothing is saved
   std::optional<std::string> resume;
-  std::string accept_change;  // comma-separated: world, isa, library
+  std::string accept_change;  // comma-separated: world, isa, library, rules, steps
   int64_t save_every = 0, eval_every = 0;
   bool async_save = false;   // files are written beside training
   int64_t eval_batches = 0;  // 0: the whole validation split

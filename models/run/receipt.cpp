@@ -9,11 +9,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <set>
 #include <sstream>
 
 #include "core/device.h"
-#include "core/io/hash.h"
 #include "core/io/json.h"
 #include "models/run/version.h"
 
@@ -93,18 +91,6 @@ Json gather_json(dist::Comm& comm, const std::string& name, const Json& mine) {
   const std::vector<std::string> texts = comm.all_gather_bytes({name, dist::Phase::metrics}, mine.dump());
   for (size_t rank = 0; rank < texts.size(); ++rank) all[std::to_string(rank)] = Json::parse(texts[rank]);
   return all;
-}
-
-std::string hash_parameters(const std::vector<Unit>& units) {
-  Sha256 hash;
-  std::set<const void*> seen;  // a tied parameter is in every unit that uses it
-  for (const Unit& unit : units)
-    call_unit(unit.hooks, [&] {
-      for (const Variable& p : unit.parameters)
-        if (seen.insert(p.id()).second) hash_as_f32(hash, p.tensor());
-      return true;
-    });
-  return hash.hex();
 }
 
 uint64_t peak_rss_bytes() {

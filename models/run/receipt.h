@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "autograd/hooks.h"
-#include "dist/comm/comm.h"
+#include "dist/engine.h"
 
 namespace sg::models {
 
@@ -55,8 +55,9 @@ Json traffic_of(const dist::TrafficTable& table);
 // {"0": …, "1": …}: every rank's value. Collective.
 Json gather_json(dist::Comm& comm, const std::string& name, const Json& mine);
 
-// Numerics, rule 13. Collective where an engine gathers a unit's parameters for its forward.
-std::string hash_parameters(const std::vector<Unit>& units);
+// Numerics, rule 13: of the f32 masters, of frozen parameters as f32, in the order of registration, a tied one once.
+// Collective, between steps; the same on every rank.
+std::string hash_masters(dist::Engine& engine, const std::vector<Unit>& units);
 uint64_t peak_rss_bytes();                  // of this process
 double seconds_since_start();               // of this process, its loading included
 double median(std::vector<double> values);  // 0 for none

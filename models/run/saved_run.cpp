@@ -8,16 +8,37 @@
 namespace sg::models {
 namespace {
 
+// What --accept-change may name, and what going on then means.
+const std::map<std::string, std::string> acceptable = {{"world", "goes on with other bits"},
+                                                       {"isa", "goes on with other bits"},
+                                                       {"library", "goes on with other bits"},
+                                                       {"rules", "goes on under this version's rules"},
+                                                       {"steps", "stretches the schedule to the new length"}};
+
 std::set<std::string> accepted_changes(const std::string& text) {
   std::set<std::string> accepted;
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');) {
-    check(word == "world" || word == "isa" || word == "library",
-          "--accept-change: \"{}\" is none of world, isa, library", word);
+    check(acceptable.contains(word), "--accept-change: \"{}\" is none of world, isa, library, rules, steps", word);
     accepted.insert(word);
   }
   if (accepted.contains("world")) accepted.insert("micro_steps");
   return accepted;
+}
+
+// Numerics from before there was a number of the rules: a schedule's length stood in its text, where DeepSpeed's have
+// one, or nowhere.
+void upgrade(Numerics& numerics, int64_t steps) {
+  numerics["rules"] = "1";
+  const auto found = numerics.find("schedule");
+  if (found == numerics.end()) return;
+  std::string& schedule = found->second;
+  const optim::ScheduleKind kind = optim::parse_schedule(schedule.substr(0, schedule.find(' ')));
+  if (!optim::depends_on_length(kind)) return;
+  const size_t over = schedule.rfind(" over ");
+  numerics["steps"] = over == std::string::npos ? std::to_string(steps) : schedule.substr(over + 6);
+  schedule = schedule.substr(0, over);
+  if (kind == optim::ScheduleKind::wsd) schedule += " decay a tenth";
 }
 
 }  // namespace
@@ -62,12 +83,24 @@ SavedRun SavedRun::parse(const std::string& text, const std::string& source) {
   return run;
 }
 
-Numerics parse_numerics(const std::string& text, const std::string& source) {
+Numerics numerics_of(const dist::CheckpointReader& checkpoint) {
+  Numerics numerics;
   try {
-    return parse_json(text, source).get<Numerics>();
+    numerics = parse_json(checkpoint.numerics(), checkpoint.path()).get<Numerics>();
   } catch (const nlohmann::json::exception& e) {
-    fail(ErrorKind::bad_input, "{}: not the numerics of a run of these programs: {}", source, e.what());
+    fail(ErrorKind::bad_input, "{}: not the numerics of a run of these programs: {}", checkpoint.path(), e.what());
   }
+  if (!numerics.contains("rules")) upgrade(numerics, SavedRun::parse(checkpoint.state(), checkpoint.path()).steps);
+  return numerics;
+}
+
+std::optional<int64_t> warmup_of(const Numerics& saved) {
+  constexpr std::string_view word = " warmup ";
+  const auto schedule = saved.find("schedule");
+  if (schedule == saved.end()) return std::nullopt;
+  const size_t at = schedule->second.find(word);
+  if (at == std::string::npos) return std::nullopt;
+  return std::atoll(schedule->second.c_str() + at + word.size());
 }
 
 int64_t global_batch_of(const Numerics& saved, const std::string& source) {
@@ -84,20 +117,26 @@ bool accepts_change(const std::string& accepted, const std::string& name) {
   return accepted_changes(accepted).contains(name);
 }
 
-void check_numerics(const Numerics& saved, const Numerics& now, const std::string& accepted,
-                    const std::string& source) {
+std::vector<std::string> check_numerics(const Numerics& saved, const Numerics& now, const std::string& accepted,
+                                        const std::string& source) {
   const std::set<std::string> may_differ = accepted_changes(accepted);
+  std::vector<std::string> differences;
   const auto check_one = [&](const std::string& name, const std::string& value) {
     const auto found = saved.find(name);
     const std::string before = found == saved.end() ? "nothing" : found->second;
-    const bool acceptable = name == "world" || name == "isa" || name == "library";
-    check(ErrorKind::bad_input, before == value || may_differ.contains(name),
-          "resume: {} was saved with {} {}, this run has {}{}", source, name, before, value,
-          acceptable ? fmt::format(" (--accept-change {} goes on with other bits)", name) : "");
+    if (before == value) return;
+    const auto remedy = acceptable.find(name);
+    check(ErrorKind::bad_input, may_differ.contains(name), "resume: {} was saved with {} {}, this run has {}{}", source,
+          name, before, value,
+          remedy == acceptable.end() ? "" : fmt::format(" (--accept-change {} {})", name, remedy->second));
+    differences.push_back(fmt::format("resumed with {} {}, saved with {}", name, value, before));
   };
-  const auto world = now.find("world");
-  if (world != now.end()) check_one(world->first, world->second);  // before the micro-steps that follow from it
-  for (const auto& [name, value] : now) check_one(name, value);
+  // What others follow from comes first.
+  for (const char* name : {"world", "rules"})
+    if (now.contains(name)) check_one(name, now.at(name));
+  for (const auto& [name, value] : now)
+    if (name != "world" && name != "rules") check_one(name, value);
+  return differences;
 }
 
 }  // namespace sg::models

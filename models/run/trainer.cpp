@@ -75,7 +75,19 @@ void Trainer::settle_batch() {
   options_.micro_batch = sizes.micro;
   options_.engine.micro_steps = static_cast<int>(sizes.accumulation);
   options_.engine.lr = options_.schedule.lr;
-  if (options_.schedule.steps == 0) options_.schedule.steps = options_.steps;
+  settle_schedule();
+}
+
+void Trainer::settle_schedule() {
+  constexpr int64_t usual_warmup = 100;
+  optim::Schedule& schedule = options_.schedule;
+  if (schedule.steps == 0) schedule.steps = options_.steps;
+  const bool clamped = optim::depends_on_length(schedule.kind);
+  schedule.warmup = options_.warmup.value_or(clamped ? std::min(usual_warmup, schedule.steps) : usual_warmup);
+  check(schedule.decay == 0 || schedule.kind == optim::ScheduleKind::wsd,
+        "--decay {} has no place in --schedule {}: wsd alone ends in a decay", schedule.decay,
+        optim::name_of(schedule.kind));
+  schedule.validate();
 }
 
 // The engine that fits. The order of accumulation is settled first: it is the run's, not the engine's.
@@ -110,6 +122,7 @@ void Trainer::introduce() {
   if (is_16bit(options_.engine.precision))
     progress_->note(fmt::format("precision {}: products by {}; masters, moments and sums of gradients in f32",
                                 identity_.precision, products_library(options_.engine.precision)));
+  for (const std::string& difference : accepted_) progress_->note(difference);
   if (steps_done() > 0) progress_->note(fmt::format("resumed after step {}", steps_done()));
 }
 
@@ -206,7 +219,7 @@ Json Trainer::receipt() {
   const auto steps = static_cast<double>(std::max<size_t>(1, seconds_.size()));
   Json receipt = make_receipt(identity_, record_);
   const Json memory = memory_of(comm_.device()), traffic = traffic_of(comm_.traffic().table());
-  receipt["params_sha256"] = hash_parameters(model_->units());
+  receipt["params_sha256"] = hash_masters(*engine_, model_->units());
   receipt["memory"] = gather_json(comm_, "receipt.memory", memory);
   receipt["traffic"] = gather_json(comm_, "receipt.traffic", traffic);
   receipt["comm_ms"] = 1e3 * busy_seconds_ / steps;

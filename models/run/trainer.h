@@ -36,6 +36,7 @@ class Trainer {
 
  private:
   void settle_batch();
+  void settle_schedule();
   void identify();
   void adopt(const dist::CheckpointReader& checkpoint, bool batch_given);
   void restore(const dist::CheckpointReader& checkpoint);
@@ -61,7 +62,8 @@ class Trainer {
   dist::Comm& comm_;
   RunIdentity identity_;
   RunRecord record_;
-  std::vector<Rung> rungs_;  // engine auto: what it tried
+  std::vector<Rung> rungs_;            // engine auto: what it tried
+  std::vector<std::string> accepted_;  // changes of the numerics that a resume was told to accept
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<dist::Engine> engine_;
   std::unique_ptr<Progress> progress_;

@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "core/device.h"
+#include "dist/numerics_rules.h"
 #include "models/run/trainer.h"
 #include "models/run/version.h"
 
@@ -19,10 +20,12 @@ std::string optimizer_text(const optim::OptimizerOptions& o) {
 }
 
 std::string schedule_text(const optim::Schedule& s) {
-  const std::string text = fmt::format("{} lr {} to {} warmup {}", optim::name_of(s.kind), s.lr, s.min_lr, s.warmup);
-  if (s.kind < optim::ScheduleKind::warmup_lr) return text;
-  const std::string rise = fmt::format(" {} from {}", s.log_warmup ? "log" : "linear", s.start_lr);
-  return text + rise + (s.kind == optim::ScheduleKind::warmup_lr ? "" : fmt::format(" over {}", s.steps));
+  std::string text = fmt::format("{} lr {} to {} warmup {}", optim::name_of(s.kind), s.lr, s.min_lr, s.warmup);
+  if (s.kind >= optim::ScheduleKind::warmup_lr)
+    text += fmt::format(" {} from {}", s.log_warmup ? "log" : "linear", s.start_lr);
+  if (s.kind == optim::ScheduleKind::wsd)
+    text += s.decay > 0 ? fmt::format(" decay {}", s.decay) : std::string(" decay a tenth");
+  return text;
 }
 
 std::string loss_scale_text(const optim::LossScaleOptions& o) {
@@ -49,6 +52,7 @@ void Trainer::identify() {
   identity_.steps = options_.steps;
   identity_.tokens_per_step = options_.global_batch * *size.context;
   auto& numerics = identity_.numerics;
+  numerics["rules"] = std::to_string(dist::numerics_rules);
   for (const auto& [name, value] : identity_.sizes) numerics[name] = std::to_string(value);
   numerics["model"] = identity_.model;
   numerics["dropout"] = fmt::format("{}", size.dropout);
@@ -74,6 +78,7 @@ void Trainer::identify() {
   numerics["reduction"] = dist::name_of(engine.reduction);
   numerics["optimizer"] = optimizer_text(engine.optimizer);
   numerics["schedule"] = schedule_text(options_.schedule);
+  if (optim::depends_on_length(options_.schedule.kind)) numerics["steps"] = std::to_string(options_.schedule.steps);
   numerics["clip"] = fmt::format("{}", engine.clip);
   numerics["isa"] = kernel_table(comm_.device()).name;
   numerics["library"] = products_library(engine.precision);
@@ -104,7 +109,12 @@ std::map<std::string, std::string> Trainer::agreement() const {
 
 // Before the engine is made: what the run began with that the command line leaves open, and refusal of what differs.
 void Trainer::adopt(const dist::CheckpointReader& checkpoint, bool batch_given) {
-  const Numerics saved = parse_numerics(checkpoint.numerics(), checkpoint.path());
+  const Numerics saved = numerics_of(checkpoint);
+  if (!options_.warmup) {  // its default follows from a length that may differ
+    options_.schedule.warmup = warmup_of(saved).value_or(options_.schedule.warmup);
+    options_.schedule.validate();
+    identify();
+  }
   if (!batch_given && accepts_change(options_.accept_change, "world")) {
     options_.global_batch = global_batch_of(saved, checkpoint.path());
     settle_batch();
@@ -115,7 +125,7 @@ void Trainer::adopt(const dist::CheckpointReader& checkpoint, bool batch_given) 
     options_.engine.accumulation = dist::parse_accumulation(order->second);
     identity_.numerics["accumulation"] = order->second;
   }
-  check_numerics(saved, identity_.numerics, options_.accept_change, checkpoint.path());
+  accepted_ = check_numerics(saved, identity_.numerics, options_.accept_change, checkpoint.path());
 }
 
 void Trainer::restore(const dist::CheckpointReader& checkpoint) {

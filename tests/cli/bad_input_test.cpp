@@ -34,6 +34,10 @@ TEST_F(BadInput, OptionsThatDontExistOrDontParse) {
   expect(train("--device-memory lots"), 2, {"--device-memory", "lots"});
   expect(train("--size huge"), 2, {"huge", "nano"});
   expect(train("--overlap maybe"), 2, {"--overlap", "maybe"});
+  expect(train("--warmup 10"), 2, {"warmup 10", "steps 4"});
+  expect(train("--lr 1e-5"), 2, {"min_lr 0.0001", "lr 1e-05"});
+  expect(train("--decay 2"), 2, {"--decay 2", "cosine"});
+  expect(train("--schedule wsd --decay 3"), 2, {"warmup 2", "decay 3", "steps 4"});
 }
 
 TEST_F(BadInput, SizesThatDontDivide) {
@@ -81,7 +85,7 @@ struct BadCheckpoint : BadInput {
     ASSERT_FALSE(shard.empty());
   }
   std::string resumed(const std::string& more = "") const {
-    return train("--out " + run + " --resume --steps 6 " + more);
+    return train("--out " + run + " --resume --steps 6 --accept-change steps " + more);
   }
   const std::string run = folder / "run";
   std::string shard;
@@ -109,7 +113,8 @@ TEST_F(BadCheckpoint, OfAnotherModelOrRun) {
 }
 
 TEST_F(BadCheckpoint, ShorterThanWhatIsThere) {
-  expect(train("--out " + run + " --resume --steps 2"), 3, {"4 steps", "--steps", "2"});
+  expect(train("--out " + run + " --resume --steps 2"), 3, {"steps 4", "2", "--accept-change steps"});
+  expect(train("--out " + run + " --resume --accept-change steps --steps 2"), 3, {"4 steps", "--steps", "2"});
 }
 
 TEST_F(BadCheckpoint, AFullDiskFailsTheSaveAndKeepsTheOldCheckpoint) {

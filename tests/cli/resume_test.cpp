@@ -9,6 +9,7 @@
 #include <random>
 
 #include "cli/program.h"
+#include "core/io/hash.h"
 
 namespace sg::cli {
 namespace {
@@ -27,6 +28,13 @@ struct Resume : testing::Test {
     std::filesystem::remove(folder / "receipt");
     const Outcome outcome = gpt2(command(more));
     EXPECT_EQ(outcome.code, 0) << more << "\n" << outcome.both();
+    return read_json(folder / "receipt");
+  }
+  Json run_with_default_warmup(const std::string& more) const {
+    std::string arguments = command(more);
+    arguments.erase(arguments.find("--warmup 2"), std::string("--warmup 2").size());
+    const Outcome outcome = gpt2(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.both();
     return read_json(folder / "receipt");
   }
   static void expect_same_bits(const Json& a, const Json& b) {
@@ -81,14 +89,74 @@ TEST_F(Resume, OnAnotherNumberOfRanksIsRefusedUnlessAccepted) {
   const Outcome refused = gpt2(command("--engine zero3 --ranks 3 --steps 20 --resume" + more));
   EXPECT_EQ(refused.code, 3) << refused.both();
   EXPECT_NE(refused.err.find("world 2, this run has 3 (--accept-change world"), std::string::npos) << refused.err;
-  const Json on = run("--engine zero3 --ranks 3 --steps 20 --resume --accept-change world" + more);
+  const Json on = run("--engine zero3 --ranks 3 --steps 20 --resume --accept-change world,steps" + more);
   EXPECT_EQ(on.at("numerics").at("micro_steps"), "2") << "the global batch is the run's";
   EXPECT_EQ(on.at("loss_bits").size(), 20u);
   for (size_t i = 0; i < 16; ++i) EXPECT_EQ(on.at("loss_bits")[i], first.at("loss_bits")[i]);
-  const Outcome uneven = gpt2(command("--engine zero3 --ranks 4 --steps 24 --resume --accept-change world" + more));
+  const Outcome uneven =
+      gpt2(command("--engine zero3 --ranks 4 --steps 24 --resume --accept-change world,steps" + more));
   EXPECT_EQ(uneven.code, 2) << uneven.both();
   EXPECT_NE(uneven.err.find("12"), std::string::npos) << uneven.err;
-  run("--engine zero3 --ranks 4 --steps 24 --resume --accept-change world --global-batch 16" + more);
+  run("--engine zero3 --ranks 4 --steps 24 --resume --accept-change world,steps --global-batch 16" + more);
+}
+
+// A rate that depends on the length of the whole schedule is another run's when the length changes.
+TEST_F(Resume, WithAnotherLengthIsRefusedUnlessTheScheduleMayBeStretched) {
+  for (const char* kind : {"cosine", "linear", "wsd", "WarmupDecayLR", "WarmupCosineLR"}) {
+    SCOPED_TRACE(kind);
+    const std::string more = " --engine ddp --schedule " + std::string(kind) + " --out " + (folder / kind);
+    EXPECT_EQ(run("--steps 4" + more).at("numerics").at("steps"), "4");
+    const Outcome refused = gpt2(command("--steps 8 --resume" + more));
+    EXPECT_EQ(refused.code, 3) << refused.both();
+    EXPECT_NE(refused.err.find("steps 4, this run has 8 (--accept-change steps"), std::string::npos) << refused.err;
+    const Outcome stretched = gpt2(command("--steps 8 --resume --accept-change steps" + more));
+    EXPECT_EQ(stretched.code, 0) << stretched.both();
+    EXPECT_NE(stretched.out.find("resumed with steps 8, saved with 4"), std::string::npos) << stretched.out;
+  }
+  for (const char* kind : {"constant", "WarmupLR"}) {
+    const std::string more = " --engine ddp --schedule " + std::string(kind) + " --out " + (folder / kind);
+    EXPECT_FALSE(run("--steps 4" + more).at("numerics").contains("steps")) << kind;
+    expect_same_bits(run("--steps 8 --resume" + more), run("--steps 8 --engine ddp --schedule " + std::string(kind)));
+  }
+}
+
+// The warm-up that nobody gave is the run's, however long its schedule becomes.
+TEST_F(Resume, KeepsAWarmUpThatFollowedFromTheLength) {
+  const auto schedule = [&](const std::string& more) {
+    return run_with_default_warmup(more + " --engine ddp --out " + (folder / "run")).at("numerics").at("schedule");
+  };
+  EXPECT_EQ(schedule("--steps 4"), "cosine lr 0.001 to 0.0001 warmup 4");
+  EXPECT_EQ(schedule("--steps 8 --resume --accept-change steps"), "cosine lr 0.001 to 0.0001 warmup 4");
+}
+
+// A commit that changes bits raises the number of the rules; a checkpoint from before there was one has rules 1.
+TEST_F(Resume, UnderOtherRulesIsRefusedUnlessAccepted) {
+  const std::string more = " --engine ddp --save-every 4 --out " + (folder / "run");
+  run(more + " --steps 4");
+  const std::string manifest = folder / "run/step-000004/manifest.json";
+  const Json today = read_json(manifest);
+  ASSERT_EQ(today.at("numerics").at("rules"), "2");
+  const auto resumed = [&](Json changed, const std::string& accept) {
+    changed.erase("sha256");
+    changed["sha256"] = sha256(changed.dump());
+    write(manifest, changed.dump());
+    return gpt2(command("--steps 4 --resume" + accept + more));
+  };
+  Json before = today, after = today;
+  for (const char* key : {"rules", "steps"}) before["numerics"].erase(key);
+  after["numerics"]["rules"] = "3";
+  for (const auto& [changed, rules] : {std::pair{before, "1"}, {after, "3"}}) {
+    const Outcome refused = resumed(changed, "");
+    EXPECT_EQ(refused.code, 3) << refused.both();
+    EXPECT_NE(refused.err.find(std::string("rules ") + rules + ", this run has 2 (--accept-change rules"),
+              std::string::npos)
+        << refused.err;
+    EXPECT_EQ(resumed(changed, " --accept-change rules").code, 0);
+  }
+  EXPECT_EQ(resumed(today, "").code, 0);
+  const Outcome unknown = resumed(today, " --accept-change rule");
+  EXPECT_EQ(unknown.code, 2) << unknown.both();
+  EXPECT_NE(unknown.err.find("none of world, isa, library, rules, steps"), std::string::npos) << unknown.err;
 }
 
 TEST_F(Resume, SavingBesideTrainingChangesNoBitAndTheLastSaveIsWaitedFor) {
@@ -104,8 +172,9 @@ TEST_F(Resume, SavingBesideTrainingChangesNoBitAndTheLastSaveIsWaitedFor) {
 }
 
 TEST_F(Resume, ASaveBesideTrainingThatFailsEndsTheRunAndTheOldOneStays) {
-  run("--engine ddp --steps 2 --out " + (folder / "run"));
-  const std::string more = " --engine ddp --async-save --save-every 1 --resume --out " + (folder / "run");
+  run("--engine ddp --steps 2 --schedule constant --out " + (folder / "run"));
+  const std::string more =
+      " --engine ddp --schedule constant --async-save --save-every 1 --resume --out " + (folder / "run");
   const Outcome full = gpt2(command("--steps 200" + more), 16 << 10);  // shards are larger
   EXPECT_EQ(full.code, 4) << full.both();
   EXPECT_NE(full.err.find("step-000003.tmp-"), std::string::npos) << full.err;

@@ -43,7 +43,7 @@ Trained train(const dist::Options& options, bool on_meta, uint64_t capacity = Po
       if (comm.rank() == 0) run.loss_bits.push_back(std::bit_cast<uint32_t>(result.loss));
     }
     engine->synchronize();
-    const std::string hash = hash_parameters(model.units());
+    const std::string hash = hash_masters(*engine, model.units());
     std::lock_guard lock(mutex);
     run.hash = hash;
     run.peaks.push_back(pool(comm.device()).ledger().total_peak());

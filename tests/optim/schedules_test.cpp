@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "core/error.h"
+#include "tests/errors.h"
 
 namespace sg::optim {
 namespace {
@@ -51,6 +51,44 @@ TEST(Schedules, DeepSpeedsHaveItsRates) {
   s.kind = ScheduleKind::warmup_cosine_lr;
   for (const auto& [step, lr] : {std::pair{0, 0.0}, {1, 0.2}, {8, 0.6}, {12, 0.2}, {99, 0.2}})
     EXPECT_DOUBLE_EQ(s.at(step), lr) << step;
+}
+
+TEST(Schedules, ADecayThatIsntGivenIsATenth) {
+  Schedule s{.kind = ScheduleKind::wsd, .lr = 1, .warmup = 2, .steps = 20};
+  for (const auto& [step, lr] : {std::pair{17, 1.0}, {18, 1.0}, {19, 0.5}, {20, 0.0}})
+    EXPECT_DOUBLE_EQ(s.at(step), lr) << step;
+  s.steps = 5;  // at least two steps, of which the second is trained with less
+  EXPECT_DOUBLE_EQ(s.at(3), 1);
+  EXPECT_DOUBLE_EQ(s.at(4), 0.5);
+  s.decay = 3;
+  EXPECT_DOUBLE_EQ(s.at(4), 1.0 / 3);
+}
+
+TEST(Schedules, WhatCantBeMeantIsRefusedWithItsValues) {
+  using Kind = ScheduleKind;
+  const double nan = std::nan("");
+  const std::pair<Schedule, std::vector<const char*>> mistakes[] = {
+      {{.kind = Kind::constant, .lr = -1}, {"lr", "-1"}},
+      {{.kind = Kind::constant, .lr = nan}, {"lr", "nan"}},
+      {{.kind = Kind::constant, .lr = INFINITY}, {"lr", "inf"}},
+      {{.kind = Kind::linear, .lr = 1, .min_lr = nan, .steps = 9}, {"min_lr", "nan"}},
+      {{.kind = Kind::cosine, .lr = 1, .min_lr = 2, .steps = 9}, {"min_lr 2", "lr 1"}},
+      {{.kind = Kind::warmup_decay_lr, .lr = 1, .min_lr = 2, .steps = 9}, {"min_lr 2", "lr 1"}},
+      {{.kind = Kind::warmup_lr, .lr = 1, .start_lr = 2}, {"start_lr 2", "lr 1"}},
+      {{.kind = Kind::linear, .lr = 1, .warmup = 10, .steps = 5}, {"warmup 10", "steps 5"}},
+      {{.kind = Kind::warmup_cosine_lr, .lr = 1, .warmup = 10, .steps = 5}, {"warmup 10", "steps 5"}},
+      {{.kind = Kind::wsd, .lr = 1, .warmup = 3, .steps = 5, .decay = 3}, {"warmup 3", "decay 3", "steps 5"}},
+      {{.kind = Kind::wsd, .lr = 1, .steps = 5, .decay = -3}, {"decay -3"}},
+      {{.kind = Kind::constant, .lr = 1, .warmup = -1}, {"warmup -1"}},
+      {{.kind = Kind::cosine, .lr = 1}, {"cosine", "steps is 0"}},
+  };
+  for (const auto& [schedule, words] : mistakes) {
+    const std::string message = test::error_of(ErrorKind::usage, [&s = schedule] { s.at(0); });
+    for (const char* word : words) EXPECT_NE(message.find(word), std::string::npos) << word << ": " << message;
+  }
+  test::error_of(ErrorKind::usage, [] { Schedule{.kind = ScheduleKind::constant}.at(-1); });
+  EXPECT_NO_THROW((Schedule{.kind = Kind::constant, .lr = 1, .warmup = 10, .steps = 5}.at(0)))
+      << "a constant rate knows no end";
 }
 
 TEST(Schedules, NamesGoBothWays) {

@@ -34,7 +34,7 @@ const std::map<std::string, std::set<std::string>> may_include = {
 const std::map<std::string, std::vector<std::vector<std::string>>> rooms = {
     {"dist",
      {{"dist/comm/"},
-      {"dist/options", "dist/engine"},
+      {"dist/options", "dist/engine", "dist/numerics_rules"},
       {"dist/engines/"},
       {"dist/checkpoint/", "dist/config/"},
       {"dist/initialize", "dist/launch", "dist/explain_ring"}}},
