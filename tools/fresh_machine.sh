@@ -56,7 +56,11 @@ if [[ -z ${SG_FRESH_MACHINE_NAMESPACE:-} ]]; then
   status=0
   SG_FRESH_MACHINE_NAMESPACE=yes unshare --mount --propagation private "${BASH_SOURCE[0]}" \
     --dir "$dir" --mirror "$mirror" --suite "$suite" -- "${commands[@]}" || status=$?
-  if [[ -n $keep ]]; then echo "fresh_machine.sh: the machine is left in $dir/root"; else rm -rf --one-file-system "$dir/root"; fi
+  if [[ -n $keep ]]; then
+    echo "fresh_machine.sh: the machine is left in $dir/root"
+  else
+    rm -rf --one-file-system "$dir/root"
+  fi
   exit "$status"
 fi
 
@@ -64,6 +68,7 @@ root=$dir/root
 echo "== a bare machine: $suite in $root"
 debootstrap --variant=minbase --include=git,ca-certificates "$suite" "$root" "$mirror" >"$dir/debootstrap.log" 2>&1 ||
   { tail -n 20 "$dir/debootstrap.log" >&2; exit 1; }
+mount --bind "$root" "$root"  # a root folder that is a mount point, as tests expect that make network namespaces
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
