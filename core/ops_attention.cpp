@@ -2,6 +2,7 @@
 
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/products.h"
 
 namespace sg {
 namespace {
@@ -42,6 +43,20 @@ struct Options {
   Options(const Options&) = delete;
 };
 
+// Forward makes scores q·kᵀ and mixes values with them; backward makes dP like the scores, dq like the mix, and dk, dv
+// with the scores transposed. Scores that a pass makes again aren't counted: they are our way, not the operation's
+// need.
+void record(const Tensor& q, const Tensor& k, bool causal, bool backward) {
+  if (!recording_products()) return;
+  const int64_t batch = q.size(0) * q.size(1), t = q.size(2), s = k.size(2), d = q.size(3);
+  const double share = causal ? 0.5 : 1;
+  record_product({.op = "attention", .batch = batch, .m = t, .k = d, .n = s, .transpose_b = true, .share = share});
+  record_product({.op = "attention", .batch = batch, .m = t, .k = s, .n = d, .share = share});
+  if (!backward) return;
+  record_product(
+      {.op = "attention", .batch = batch, .m = s, .k = t, .n = d, .transpose_a = true, .count = 2, .share = share});
+}
+
 size_t workspace(const Tensor& q, const Tensor& k, bool backward) {
   return detail::workspace_bytes(kernel_table(q.device()).attention_workspace, q.view(), k.view(), backward,
                                  threads(q.device()));
@@ -56,6 +71,7 @@ Attended attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, c
   const int64_t b = q.size(0), h = q.size(1), t = q.size(2), d = q.size(3);
   Attended result{empty({b, t, h, d}, q.dtype(), q.device()).transpose(1, 2),
                   empty({b, h, t}, detail::statistics_dtype(q.dtype()), q.device())};
+  record(q, k, parameters.causal, false);
   const detail::Scratch scratch(q.device(), workspace(q, k, false));
   detail::launch("attention", q.device(), [&](const KernelTable& table, StreamHandle s) {
     detail::require(table.attention, "attention", table, q.dtype())(q.view(), k.view(), v.view(), result.out.view(),
@@ -77,6 +93,7 @@ void attention_backward_(const Tensor& dq, const Tensor& dk, const Tensor& dv, c
         dk.strides(), dv.strides());
   const Tensor q = last_dense(q_in), k = last_dense(k_in), v = last_dense(v_in), d_out = last_dense(d_out_in);
   const Options options(parameters, q, k);
+  record(q, k, parameters.causal, true);
   const detail::Scratch scratch(q.device(), workspace(q, k, true));
   detail::launch("attention_backward", q.device(), [&](const KernelTable& table, StreamHandle s) {
     detail::require(table.attention_backward, "attention_backward", table, q.dtype())(

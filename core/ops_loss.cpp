@@ -1,5 +1,6 @@
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/products.h"
 
 namespace sg {
 namespace {
@@ -7,6 +8,16 @@ namespace {
 void check_targets(const char* op, const Tensor& targets, int64_t rows) {
   detail::check_integers(op, "targets", targets);
   check(targets.shape() == Shape{rows} && targets.contiguous(), "{}: {} rows, targets {}", op, rows, targets.shape());
+}
+
+// Logits x·weightᵀ, and for gradients dx and d_weight; x (rows, c), weight (v, c).
+void record_classifier(const Tensor& x, const Tensor& weight, bool gradient) {
+  if (!recording_products()) return;
+  const int64_t rows = x.size(0), c = x.size(1), v = weight.size(0);
+  record_product({.op = "classifier", .m = rows, .k = c, .n = v, .transpose_b = true});
+  if (!gradient) return;
+  record_product({.op = "classifier", .m = rows, .k = v, .n = c});
+  record_product({.op = "classifier", .m = v, .k = rows, .n = c, .transpose_a = true});
 }
 
 }  // namespace
@@ -39,6 +50,7 @@ Loss classifier(const Tensor& x_in, const Tensor& weight, const Tensor& targets,
         "classifier: d_weight must be dense and like the weight {} {}: {} {} strides {}", name_of(weight.dtype()),
         weight.shape(), name_of(d_weight.dtype()), d_weight.shape(), d_weight.strides());
   const Tensor x = contiguous(x_in);
+  record_classifier(x, weight, gradient);
   Loss out;
   out.losses = empty({x.size(0)}, detail::statistics_dtype(x.dtype()), x.device());
   if (gradient) {

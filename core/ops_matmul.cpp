@@ -1,5 +1,6 @@
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/products.h"
 
 namespace sg {
 namespace {
@@ -38,6 +39,18 @@ Shape product_shape(const Tensor& a, const Tensor& b) {
   return shape;
 }
 
+// a (…,m,k), b (…,k,n) as they lie in memory.
+void record(const Tensor& a, const Tensor& b, const Shape& lead) {
+  if (!recording_products()) return;
+  record_product({.op = "matmul",
+                  .batch = numel(lead),
+                  .m = a.size(-2),
+                  .k = a.size(-1),
+                  .n = b.size(-1),
+                  .transpose_a = !dense_along(a, -1, -2),
+                  .transpose_b = !dense_along(b, -1, -2)});
+}
+
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const MatmulOptions& options) {
   const Shape lead = leading(out.shape());
   // One weight for all of a batch: the batch's rows are the rows of one product.
@@ -45,6 +58,7 @@ void product(const Tensor& out, const Tensor& a, const Tensor& b, const MatmulOp
     return product(out.reshape({-1, out.size(-1)}), a.reshape({-1, a.size(-1)}), b, options);
   }
   const Tensor left = with_leading(dense_matrix(a), lead), right = with_leading(dense_matrix(b), lead);
+  record(left, right, lead);
   const View av = left.view(), bv = right.view(), ov = out.view();
   const detail::Scratch scratch(out.device(), detail::workspace_bytes(kernel_table(out.device()).matmul_workspace, av,
                                                                       bv, ov, threads(out.device())));

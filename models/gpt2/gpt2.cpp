@@ -131,17 +131,4 @@ Variable Gpt2::loss(const Tensor& tokens, const Tensor& targets) {
 Variable Gpt2::logits(const Tensor& tokens) { return head_.logits(trunk(tokens), false); }
 Variable Gpt2::last_logits(const Tensor& tokens) { return head_.logits(trunk(tokens), true); }
 
-std::vector<Product> Gpt2::products(int64_t batch, int64_t length) const {
-  const Gpt2Options& o = options_;
-  const int64_t rows = batch * length;
-  std::vector<Product> products;
-  append_linear(products, "qkv", rows, o.width, 3 * o.width, o.layers);
-  append_causal_attention(products, batch * o.heads, length, o.width / o.heads, o.layers);
-  append_linear(products, "attention.out", rows, o.width, o.width, o.layers);
-  append_linear(products, "mlp.in", rows, o.width, 4 * o.width, o.layers);
-  append_linear(products, "mlp.out", rows, 4 * o.width, o.width, o.layers);
-  append_linear(products, "classifier", rows, o.width, o.vocab, 1);
-  return products;
-}
-
 }  // namespace sg::models

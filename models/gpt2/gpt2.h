@@ -71,7 +71,6 @@ class Gpt2 final : public LanguageModel {
   Variable last_logits(const Tensor& tokens) override;
   int64_t context() const override { return options_.context; }
   int64_t vocab() const override { return options_.vocab; }
-  std::vector<Product> products(int64_t batch, int64_t length) const override;
   const Gpt2Options& options() const { return options_; }
 
  private:

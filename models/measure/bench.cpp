@@ -42,7 +42,7 @@ void bench(const Family& family, const BenchOptions& options, dist::Comm& comm) 
   if (comm.rank() != 0) return;
   // The receipt's peak_rss_bytes is from before this measuring.
   const TrainOptions& ran = trainer.options();
-  const double alone = ran.engine.micro_steps * measure_products(trainer.model().products(ran.micro_batch, context),
+  const double alone = ran.engine.micro_steps * measure_products(training_products(family, ran.size, ran.micro_batch),
                                                                  {.dtype = ran.engine.precision});
   receipt["matmul_efficiency"] = alone / trainer.median_step_seconds();
   std::printf("median step %.1f ms, %.0f tokens/s, matmul efficiency %.3f (products alone: %.1f ms), peak memory %s\n",

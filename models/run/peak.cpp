@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cmath>
 
+#include "autograd/backward.h"
 #include "core/ops.h"
+#include "models/run/load.h"
 
 namespace sg::models {
 namespace {
@@ -47,6 +49,16 @@ double fastest(const Product& p, const PeakOptions& options) {
 }
 
 }  // namespace
+
+std::vector<Product> training_products(const Family& family, const SizeOptions& size, int64_t batch) {
+  const std::unique_ptr<LanguageModel> model = build_on_meta(family, size, 1);
+  const DeviceGuard guard(model->parameters().front().device());
+  const Tensor tokens = empty({batch, *size.context}, DType::i32);
+  const Tensor targets = empty({batch, *size.context}, DType::i32);
+  const ProductScope scope;
+  backward(model->loss(tokens, targets));
+  return scope.products();
+}
 
 double measure_products(const std::vector<Product>& products, const PeakOptions& options) {
   const Device measuring = cpu(max_devices - 1);

@@ -7,6 +7,7 @@
 #include "dist/comm/sim.h"
 #include "dist/engine.h"
 #include "models/run/load.h"
+#include "models/run/peak.h"
 #include "nn/micro_step.h"
 
 namespace sg::models {
@@ -29,9 +30,9 @@ dist::Traffic step_traffic(const dist::TrafficTable& table, dist::Operation oper
 }
 
 // How long the products take, how long the update, and how long each kind of transfer; what overlaps hides.
-void estimate(EnginePlan& plan, const PlanOptions& options, const LanguageModel& model, const Hardware& on) {
+void estimate(EnginePlan& plan, const PlanOptions& options, const std::vector<Product>& computed, const Hardware& on) {
   double flops = 0;
-  for (const Product& p : model.products(options.micro_batch, *options.size.context)) flops += p.flops();
+  for (const Product& p : computed) flops += p.flops();
   const double k = options.engine.micro_steps;
   const double products = k * flops / on.flops;
   // The update reads and writes its state once, and reads the gradient.
@@ -115,7 +116,7 @@ EnginePlan plan_rank(const Family& family, const PlanOptions& given, dist::Engin
   dry->synchronize();
   plan.memory = pool(device).ledger();
   plan.traffic = difference(comm->traffic().table(), before);
-  if (on.flops > 0) estimate(plan, options, *model, on);
+  if (on.flops > 0) estimate(plan, options, training_products(family, options.size, options.micro_batch), on);
   return plan;
 }
 

@@ -156,7 +156,7 @@ bool Trainer::train() {
     const bool last = steps_done() == options_.steps, stopping = (result.flags & stop_asked) != 0;
     if (seconds_.size() == 1 && options_.show_mfu && comm_.rank() == 0)
       progress_->set_peak(options_.engine.micro_steps *
-                          measure_products(model_->products(options_.micro_batch, *options_.size.context),
+                          measure_products(training_products(family_, options_.size, options_.micro_batch),
                                            quick_peak(options_.engine.precision)));
     if (last || due(options_.eval_every)) validate();
     if (last) record_.median_step_ms = 1e3 * median(seconds_);
