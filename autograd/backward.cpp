@@ -30,7 +30,7 @@ bool same_memory(const Tensor& a, const Tensor& b) { return a.storage() == b.sto
 // A parameter's gradient starts as a buffer of the engine's, where the contribution may lie since forward, as the
 // contribution itself where that is nobody else's, or as a new buffer.
 Tensor first_gradient(const Variable& leaf, Contribution contribution) {
-  const Tensor& value = leaf.tensor();
+  const Tensor& value = leaf.held();
   if (leaf.has_gradient_buffer()) {
     CategoryScope scope(Category::gradients);
     Tensor buffer = leaf.gradient_buffer();
@@ -61,6 +61,7 @@ class Pass {
   // `region`: the running node that the roots' graph was recorded in; null for the pass's own graph.
   void run(std::span<const Variable> roots, std::span<const Tensor> gradients, Node* region);
   std::vector<Variable> complete_leaves() { return std::move(complete_); }
+  void undo_units();  // those that it has entered and not left
 
   static Pass* current() { return current_; }
   Node* running() const { return running_; }
@@ -90,6 +91,7 @@ class Pass {
   Node* running_ = nullptr;
   std::unordered_map<VariableState*, Leaf> leaves_;
   std::vector<Variable> complete_;
+  std::vector<std::shared_ptr<UnitCall>> entered_;
 };
 
 thread_local Pass* Pass::current_ = nullptr;
@@ -217,12 +219,21 @@ void Pass::start_unit(Node& node) {
   UnitCall* unit = node.unit.get();
   if (!unit || std::exchange(unit->started, true)) return;
   if (unit->hooks->before_backward) unit->hooks->before_backward();
+  entered_.push_back(node.unit);
 }
 
 void Pass::finish_unit(Node& node) {
   UnitCall* unit = node.unit.get();
   if (!unit || --unit->ops_left > 0 || !unit->started) return;
+  std::erase(entered_, node.unit);
   if (unit->hooks->after_backward) unit->hooks->after_backward();
+}
+
+void Pass::undo_units() {
+  for (; !entered_.empty(); entered_.pop_back()) {
+    const UnitHooks& hooks = *entered_.back()->hooks;
+    if (hooks.undo) hooks.undo();
+  }
 }
 
 void check_seed(const Variable& root, const Tensor& seed) {
@@ -249,7 +260,12 @@ std::vector<Variable> backward(const Variable& root, const BackwardOptions& opti
     fill_(seed, 1);
   }
   Pass pass(options.retain_graph);
-  pass.run({&root, 1}, {&seed, 1}, nullptr);
+  try {
+    pass.run({&root, 1}, {&seed, 1}, nullptr);
+  } catch (...) {
+    pass.undo_units();
+    throw;
+  }
   return pass.complete_leaves();
 }
 

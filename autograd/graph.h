@@ -51,6 +51,8 @@ struct VariableState {
   size_t result = 0;
 
   // Leaves.
+  LeafKeeper* keeper = nullptr;
+  int keepers_number = 0;
   Tensor gradient;
   GradientBuffer buffer;
   std::weak_ptr<Tensor> early;  // a contribution that an op wrote into the buffer in forward (ops_loss.cpp)

@@ -1,5 +1,7 @@
 #include "autograd/hooks.h"
 
+#include "autograd/backward.h"
+
 namespace sg {
 namespace {
 
@@ -14,5 +16,11 @@ UnitScope::UnitScope(std::shared_ptr<UnitHooks> hooks) : previous_(std::move(inn
 UnitScope::~UnitScope() { innermost = std::move(previous_); }
 
 const std::shared_ptr<UnitCall>& current_unit_call() { return innermost; }
+
+void record_result(Variable& result) {
+  if (!grad_enabled() || !result.defined() || !is_float(result.dtype())) return;
+  result = Graph::add("unit", result.tensor(), {&result, 1},
+                      [](std::span<Tensor> gradient) -> Gradients { return {std::move(gradient[0])}; });
+}
 
 }  // namespace sg

@@ -15,9 +15,14 @@ namespace sg {
 // and a backward pass that reaches the call
 //   before_backward, the ops' gradients (hooks of leaves fire among them), after_backward.
 // after_backward comes with the last of the call's ops: its weights, frozen ones too, aren't read again by this call.
+// Where an exception ends the call, or a pass between before_backward and after_backward, `undo` runs in the place of
+// the hook that then doesn't come; it must not throw. A hook that throws has undone itself.
 struct UnitHooks {
-  std::function<void()> before_forward, after_forward, before_backward, after_backward;
-  bool any() const { return before_forward || after_forward || before_backward || after_backward; }
+  std::function<void()> before_forward, after_forward, before_backward, after_backward, undo;
+  // A call's results are recorded as its own even where none of its ops is, as in one that hands its input through: its
+  // backward hooks fire wherever its results are used. A call's result is a Variable or several in a vector.
+  bool recorded = false;
+  bool any() const { return before_forward || after_forward || before_backward || after_backward || undo || recorded; }
 };
 
 // A part of a model that is gathered, run and released as one: a block, an embedding, a head.
@@ -50,15 +55,43 @@ class UnitScope {
 };
 const std::shared_ptr<UnitCall>& current_unit_call();  // null outside units
 
+// Runs a unit's undo unless its call has come to its end.
+class UnitUndo {
+ public:
+  explicit UnitUndo(const UnitHooks& hooks) : hooks_(hooks) {}
+  ~UnitUndo() {
+    if (!ended_ && hooks_.undo) hooks_.undo();
+  }
+  UnitUndo(const UnitUndo&) = delete;
+  UnitUndo& operator=(const UnitUndo&) = delete;
+  void call_ended() { ended_ = true; }
+
+ private:
+  const UnitHooks& hooks_;
+  bool ended_ = false;
+};
+
+// Makes a result of the running unit call a node of it, whose gradient goes on unchanged.
+void record_result(Variable& result);
+inline void record_result(std::vector<Variable>& results) {
+  for (Variable& result : results) record_result(result);
+}
+template <class Other>
+void record_result(Other&) {}
+
 // Runs a unit's forward with its hooks; costs one test where none is set.
 template <class Forward>
 auto call_unit(const std::shared_ptr<UnitHooks>& hooks, Forward&& forward) {
   if (!hooks || !hooks->any()) return forward();
   if (hooks->before_forward) hooks->before_forward();
+  UnitUndo undo(*hooks);
   auto result = [&] {
     UnitScope scope(hooks);
-    return forward();
+    auto computed = forward();
+    if (hooks->recorded) record_result(computed);
+    return computed;
   }();
+  undo.call_ended();
   if (hooks->after_forward) hooks->after_forward();
   return result;
 }

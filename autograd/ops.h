@@ -98,9 +98,10 @@ Variable classifier_loss(const Variable& x, const Variable& weight, const Tensor
 // otherwise. An ExpectedSeed also says that the pass to come is over what is recorded while it lives, so gradients may
 // be made in the leaves' gradient buffers at once.
 float expected_seed();
+std::optional<float> foretold_seed();  // none where it isn't known
 class ExpectedSeed {
  public:
-  explicit ExpectedSeed(float seed);
+  explicit ExpectedSeed(std::optional<float> seed);
   ~ExpectedSeed();
   ExpectedSeed(const ExpectedSeed&) = delete;
   ExpectedSeed& operator=(const ExpectedSeed&) = delete;

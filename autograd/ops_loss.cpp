@@ -47,7 +47,8 @@ std::shared_ptr<Tensor> early_contribution(const Variable& x) {
 }  // namespace
 
 float expected_seed() { return foretold.value_or(1); }
-ExpectedSeed::ExpectedSeed(float seed) : previous_(std::exchange(foretold, seed)) {}
+std::optional<float> foretold_seed() { return foretold; }
+ExpectedSeed::ExpectedSeed(std::optional<float> seed) : previous_(std::exchange(foretold, seed)) {}
 ExpectedSeed::~ExpectedSeed() { foretold = previous_; }
 
 Variable cross_entropy(const Variable& logits, const Tensor& targets) {

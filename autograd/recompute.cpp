@@ -1,6 +1,7 @@
 #include "autograd/recompute.h"
 
 #include "autograd/graph.h"
+#include "autograd/ops.h"
 
 namespace sg {
 namespace {
@@ -19,13 +20,14 @@ class Recomputing {
 };
 
 Gradients run_again(const std::function<Variable(const Variable&)>& f, const Saved& input, size_t inputs,
-                    const Tensor& g) {
+                    std::optional<float> seed, const Tensor& g) {
   const Variable x(input.tensor(), input.wanted());
   Graph::state(x).activation = true;
   Variable out;
   {
     const WithGrad recording;
     const Recomputing scope;
+    const ExpectedSeed as_before(seed);  // gradients that f's ops make beforehand are scaled alike
     out = f(x);
   }
   check(out.requires_grad(),
@@ -48,7 +50,9 @@ Variable recompute(const std::function<Variable(const Variable&)>& f, const Vari
     out = f(input.detach()).tensor();
   }
   return record("recompute", std::move(out), inputs,
-                [f, input = Saved(input), n = inputs.size()](const Tensor& g) { return run_again(f, input, n, g); });
+                [f, input = Saved(input), n = inputs.size(), seed = foretold_seed()](const Tensor& g) {
+                  return run_again(f, input, n, seed, g);
+                });
 }
 
 bool recomputing() { return again; }

@@ -20,6 +20,13 @@ Variable::Variable(Tensor value, bool requires_grad, std::string name) : state_(
 }
 
 const Tensor& Variable::tensor() const {
+  const Tensor& value = held();
+  if (state_->keeper) [[unlikely]]
+    state_->keeper->before_read(*this, state_->keepers_number);
+  return value;
+}
+
+const Tensor& Variable::held() const {
   check(defined(), "variable: it is undefined");
   return state_->tensor;
 }
@@ -33,6 +40,10 @@ void Variable::set_requires_grad(bool on) {
   check(is_leaf(), "set_requires_grad: {} is the result of {}, not a leaf", shape(), is_leaf() ? "" : state_->node->op);
   check(!on || is_float(dtype()), "set_requires_grad: '{}' is {}: only floats have gradients", name(),
         name_of(dtype()));
+  check(
+      !state_->keeper || on == state_->requires_grad,
+      "set_requires_grad: '{}' is {} by its engine since initialize; destroy the engine, set it, and initialize again",
+      name(), state_->requires_grad ? "trained" : "kept frozen");
   state_->requires_grad = on;
 }
 
@@ -44,6 +55,14 @@ void Variable::set_tensor(Tensor value) {
         shape(), value.shape());
   state_->tensor = std::move(value);
 }
+
+void Variable::set_keeper(LeafKeeper* keeper, int number) {
+  check(is_leaf(), "set_keeper: {} is the result of an op, not a leaf", shape());
+  state_->keeper = keeper;
+  state_->keepers_number = number;
+}
+
+LeafKeeper* Variable::keeper() const { return defined() ? state_->keeper : nullptr; }
 
 const Tensor& Variable::grad() const {
   check(defined(), "grad: the variable is undefined");

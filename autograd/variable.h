@@ -16,6 +16,18 @@ struct Node;           // a recorded op (backward.h)
 struct VariableState;  // what the handles share
 class Variable;
 
+// An engine that keeps the values of leaves somewhere else at times.
+class LeafKeeper {
+ public:
+  // The value of the leaf that it gave this number is about to be read: on return it is there, else an error says why.
+  virtual void before_read(const Variable& leaf, int number) = 0;
+  // Another keeper takes its leaves: on return they are nobody's and have their values, as far as those can be had.
+  virtual void hand_over() = 0;
+
+ protected:
+  ~LeafKeeper() = default;
+};
+
 using GradientHook = std::function<void(const Variable& leaf)>;
 using GradientBuffer = std::function<Tensor()>;
 
@@ -25,13 +37,14 @@ class Variable {
   explicit Variable(Tensor value, bool requires_grad = false, std::string name = {});
 
   bool defined() const { return state_ != nullptr; }
-  const Tensor& tensor() const;
-  const Shape& shape() const { return tensor().shape(); }
-  int rank() const { return tensor().rank(); }
-  int64_t size(int d) const { return tensor().size(d); }
-  int64_t numel() const { return tensor().numel(); }
-  DType dtype() const { return tensor().dtype(); }
-  Device device() const { return tensor().device(); }
+  const Tensor& tensor() const;  // to be read: a leaf's keeper is told before
+  const Tensor& held() const;    // the same without telling it: for shape and place
+  const Shape& shape() const { return held().shape(); }
+  int rank() const { return held().rank(); }
+  int64_t size(int d) const { return held().size(d); }
+  int64_t numel() const { return held().numel(); }
+  DType dtype() const { return held().dtype(); }
+  Device device() const { return held().device(); }
   template <class T = float>
   T item() const {
     return tensor().item<T>();
@@ -41,12 +54,16 @@ class Variable {
   void set_name(std::string name);
   bool is_leaf() const;
   bool requires_grad() const;
-  void set_requires_grad(bool on);  // leaves of a float dtype only
-  Variable detach() const;          // a leaf that shares the tensor and needs no gradient
+  // Leaves of a float dtype only. Usage error for one that has a keeper, which has settled what is trained.
+  void set_requires_grad(bool on);
+  Variable detach() const;  // a leaf that shares the tensor and needs no gradient
 
   // Re-points a leaf at another tensor of its shape (a view of a flat space, a 16-bit copy). A tensor saved before the
   // change stays what it was.
   void set_tensor(Tensor value);
+
+  void set_keeper(LeafKeeper* keeper, int number = 0);  // null: nobody's
+  LeafKeeper* keeper() const;
 
   // ---- a leaf's gradient: undefined until a backward pass reached the leaf; each pass adds to what is there
   const Tensor& grad() const;

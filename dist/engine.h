@@ -89,6 +89,8 @@ class Engine {
   // Writes into state()'s tensors came before: parameters follow from the masters. Restores the numbers.
   virtual void restore(const std::string& scalars) = 0;
 
+  virtual void check_whole() const = 0;  // errors where there is nothing that could be saved
+
   virtual const Options& options() const = 0;
   virtual Comm& comm() = 0;
 

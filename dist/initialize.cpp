@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "dist/comm/connect.h"
 #include "dist/engines/engines.h"
+#include "dist/engines/take_over.h"
 
 namespace sg::dist {
 namespace {
@@ -94,7 +95,9 @@ std::unique_ptr<BucketEngine> make(std::vector<Unit> units, const Options& optio
 
 std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& options, Comm& comm) {
   check_parameters(units);
-  auto engine = make(std::move(units), resolved(options, comm), comm);
+  const Options complete = resolved(options, comm);
+  take_from_other_engines(units);
+  auto engine = make(std::move(units), complete, comm);
   engine->start();
   // While parameters moved into the engine's memory both copies existed: that peak has a place of its own.
   pool(comm.device()).end_setup();

@@ -42,6 +42,7 @@ void check_scalars(const CheckpointReader& checkpoint, const std::string& here) 
 }  // namespace
 
 Checkpoint checkpoint_of(Engine& engine, const std::string& tag) {
+  engine.check_whole();
   return {.tag = tag.empty() ? fmt::format("step-{:06}", engine.steps()) : tag,
           .step = static_cast<uint64_t>(engine.steps()),
           .engine = engine.scalars(),
@@ -72,6 +73,7 @@ void Engine::load(const CheckpointReader& checkpoint) {
 }
 
 std::vector<StateEntry> BucketEngine::state() {
+  check_alive("state");
   check(phase_ == Progress::idle && micro_step_ == 0,
         "state: {} of {} micro-steps are done; save and load between steps",
         micro_step_ + (phase_ == Progress::backward_done), options_.micro_steps);
@@ -79,7 +81,7 @@ std::vector<StateEntry> BucketEngine::state() {
   std::vector<StateEntry> entries = optimizer_->state();
   for (StateEntry& e : entries) e.shared = norm_->ranks() == 1;  // every rank updates everything
   for (const Variable& p : frozen_)
-    entries.push_back({p.name(), "frozen", p.shape(), 0, p.numel(), p.tensor().flatten(), true});
+    if (p.numel() > 0) entries.push_back({p.name(), "frozen", p.shape(), 0, p.numel(), p.tensor().flatten(), true});
   return entries;
 }
 
@@ -105,6 +107,8 @@ void BucketEngine::restore(const std::string& text) {
   optimizer_->publish_masters();
   publish();
   synchronize();
+  torn_.clear();
+  failures_ = 0;  // all ranks are where the checkpoint is
 }
 
 }  // namespace sg::dist

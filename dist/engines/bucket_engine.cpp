@@ -11,17 +11,18 @@
 #include "core/trace.h"
 #include "dist/comm/reduce.h"
 #include "dist/engines/initial_value.h"
-#include "dist/engines/out_of_memory.h"
 
 namespace sg::dist {
 namespace {
 
+// Those without elements have nothing to train.
 std::vector<Variable> variables_of(const std::vector<Unit>& units, bool trainable) {
   std::vector<Variable> all;
   for (const Unit& unit : units) {
     for (const Variable& p : unit.parameters) {
       const bool known = std::find(all.begin(), all.end(), p) != all.end();  // tied: once, where it comes first
-      if (p.requires_grad() == trainable && !known) all.push_back(p);
+      const bool trained = p.requires_grad() && p.numel() > 0;
+      if (trained == trainable && !known) all.push_back(p);
     }
   }
   return all;
@@ -59,16 +60,6 @@ BucketEngine::BucketEngine(std::vector<Unit> units, const Options& options, Comm
   check(options.micro_steps > 0, "engine: micro_steps must be positive: {}", options.micro_steps);
   check(space_.size() > 0, "engine: the model has no trainable parameters");
   if (options.precision == DType::f16) scaler_.emplace(options.loss_scale);
-}
-
-BucketEngine::~BucketEngine() {
-  for (size_t i = 0; i < hooks_.size(); ++i) {
-    Variable p = space_.parameters()[i].parameter;
-    p.remove_hook(hooks_[i]);
-    p.set_gradient_buffer({});
-    p.zero_grad();  // a view of the engine's memory
-  }
-  for (Unit& unit : units_) *unit.hooks = {};
 }
 
 void BucketEngine::start() try {
@@ -148,20 +139,34 @@ void BucketEngine::for_owned(const Placed& p, const std::function<void(const Ten
 // Every rank keeps them whole, dense, so that a checkpoint can be read into them.
 void BucketEngine::place_frozen() {
   CategoryScope scope(Category::parameters);
-  for (Variable& p : frozen_)
+  for (Variable& p : frozen_) {
     p.set_tensor(cast(initial_value(p, units_, comm_, Category::parameters), options_.precision));
+    p.set_keeper(this, -1);
+  }
 }
 
 void BucketEngine::watch() {
-  missing_.resize(space_.buckets().size());
-  for (size_t b = 0; b < missing_.size(); ++b) missing_[b] = space_.buckets()[b].last - space_.buckets()[b].first;
-  seen_.assign(space_.parameters().size(), 0);
+  begin_gradients();
   for (size_t i = 0; i < space_.parameters().size(); ++i) {
     Variable p = space_.parameters()[i].parameter;
     const int position = static_cast<int>(i);
     p.set_gradient_buffer([this, position] { return gradient_of(position); });
     hooks_.push_back(p.on_gradient([this, position](const Variable&) { arrived(position); }));
+    p.set_keeper(this, position);
   }
+  // Every rank and every engine records the same graph for what a unit hands on.
+  for (Unit& unit : units_) {
+    const auto trained = [&](const Variable& p) { return space_.position_of(p) >= 0; };
+    unit.hooks->recorded = std::any_of(unit.parameters.begin(), unit.parameters.end(), trained);
+  }
+}
+
+// No gradient of the micro-step to come is there yet.
+void BucketEngine::begin_gradients() {
+  missing_.resize(space_.buckets().size());
+  for (size_t b = 0; b < missing_.size(); ++b) missing_[b] = space_.buckets()[b].last - space_.buckets()[b].first;
+  seen_.assign(space_.parameters().size(), Seen::nothing);
+  next_bucket_ = 0;
 }
 
 Tensor BucketEngine::gradient_of(int position) {
@@ -177,43 +182,67 @@ double BucketEngine::seed() const {
   return scale_ / (options_.micro_steps * (divides_at_loss() ? comm_.size() : options_.predivide));
 }
 
-Variable BucketEngine::forward(const std::function<Variable()>& loss) try {
+Variable BucketEngine::forward(const std::function<Variable()>& loss) {
+  check_usable("forward");
   check(phase_ != Progress::backward_done, "forward: call step first: gradients of the micro-step before wait for it");
   const trace::Span span("forward");
-  scale_ = scaler_ ? scaler_->scale() : 1;
-  begin_micro_step();
-  ExpectedSeed scope(static_cast<float>(seed()));
-  Variable result = loss();
-  check(result.defined() && result.numel() == 1 && result.dtype() == DType::f32,
-        "forward: the closure must return one f32 loss");
-  phase_ = Progress::forward_done;
-  return result;
-} catch (const OutOfMemory& e) { throw explained(e, options_, comm_, space_.size()); }
+  return attempt([&] {
+    rejoin();
+    scale_ = scaler_ ? scaler_->scale() : 1;
+    begin_micro_step();
+    ExpectedSeed scope(static_cast<float>(seed()));
+    Variable result = loss();
+    check(result.defined() && result.numel() == 1 && result.dtype() == DType::f32,
+          "forward: the closure must return one f32 loss");
+    phase_ = Progress::forward_done;
+    return result;
+  });
+}
 
-void BucketEngine::backward(const Variable& loss) try {
+void BucketEngine::backward(const Variable& loss) {
+  check_usable("backward");
   check(phase_ == Progress::forward_done, "backward: call forward first, and step between two backward passes");
   const trace::Span span("backward");
-  const bool backed = loss.device().type != DeviceType::meta;
-  losses_.push_back(backed ? loss.item() : 0.0f);
-  sg::backward(loss, {.seed = full(loss.shape(), seed())});
-  // Parameters that this pass didn't reach count as zero, so that nothing stale survives.
-  for (size_t i = 0; i < seen_.size(); ++i) count_as_zero(static_cast<int>(i));
-  invariant(next_bucket_ == static_cast<int>(missing_.size()), "engine: bucket {} never filled", next_bucket_);
-  if (ranks_first() && options_.micro_steps > 1) limit_in_flight(0);
-  std::fill(seen_.begin(), seen_.end(), 0);
-  next_bucket_ = 0;
-  end_micro_step();
-  phase_ = Progress::backward_done;
-} catch (const OutOfMemory& e) { throw explained(e, options_, comm_, space_.size()); }
+  attempt([&] {
+    const bool backed = loss.device().type != DeviceType::meta;
+    losses_.push_back(backed ? loss.item() : 0.0f);
+    in_backward_ = true;
+    check_leaves(sg::backward(loss, {.seed = full(loss.shape(), seed())}));
+    // Parameters that this pass didn't reach count as zero, so that nothing stale survives.
+    for (size_t i = 0; i < seen_.size(); ++i) count(static_cast<int>(i));
+    in_backward_ = false;
+    invariant(next_bucket_ == static_cast<int>(missing_.size()), "engine: bucket {} never filled", next_bucket_);
+    if (ranks_first() && options_.micro_steps > 1) limit_in_flight(0);
+    begin_gradients();
+    end_micro_step();
+    phase_ = Progress::backward_done;
+  });
+}
 
-void BucketEngine::count_as_zero(int position) {
-  if (seen_[static_cast<size_t>(position)]) return;
-  fill_(space_.parameters()[static_cast<size_t>(position)].parameter.gradient_buffer(), 0);
-  arrived(position);
+// A leaf that no optimizer sees would keep its first value for ever.
+void BucketEngine::check_leaves(std::span<const Variable> reached) const {
+  for (const Variable& leaf : reached)
+    check(leaf.keeper() == this,
+          "backward: '{}' {} has a gradient but is no parameter of this engine: register its module with add or "
+          "add_unit, or detach it",
+          leaf.name(), leaf.shape());
 }
 
 void BucketEngine::arrived(int position) {
-  seen_[static_cast<size_t>(position)] = 1;
+  Seen& seen = seen_[static_cast<size_t>(position)];
+  const std::string& name = space_.parameters()[static_cast<size_t>(position)].parameter.name();
+  check(in_backward_, "backward: {} is an engine's parameter: its gradients are made by engine->backward", name);
+  check(seen == Seen::nothing, "backward: a gradient of {} comes after the last call of its units: use it within them",
+        name);
+  seen = Seen::gradient;
+  if (counts_at_once(position)) count(position);
+}
+
+void BucketEngine::count(int position) {
+  Seen& seen = seen_[static_cast<size_t>(position)];
+  if (seen == Seen::counted) return;
+  if (seen == Seen::nothing) fill_(space_.parameters()[static_cast<size_t>(position)].parameter.gradient_buffer(), 0);
+  seen = Seen::counted;
   --missing_[static_cast<size_t>(space_.bucket_of(position))];
   const int buckets = static_cast<int>(missing_.size());
   while (next_bucket_ < buckets && missing_[static_cast<size_t>(next_bucket_)] == 0) leave(next_bucket_++);
@@ -290,21 +319,28 @@ void BucketEngine::settle(const Pending& pending) {
 
 // ---- the end of a step
 
-StepResult BucketEngine::step() try {
+StepResult BucketEngine::step() {
+  check_usable("step");
   check(phase_ == Progress::backward_done, "step: call forward and backward first");
   const trace::Span span("step");
-  phase_ = Progress::idle;
-  if (!last_micro_step()) {
+  return attempt([&] {
+    phase_ = Progress::idle;
+    if (last_micro_step()) return end_step();
     ++micro_step_;
-    return {};
-  }
+    return StepResult();
+  });
+}
+
+StepResult BucketEngine::end_step() {
   limit_in_flight(0);
   std::vector<Tensor> gradients;
   for (const Owned& part : owned_) gradients.push_back(part.gradient.total());
   StepResult result = judge(exchange(gradients));
   if (result.applied) {
+    torn_ = fmt::format("the update of step {} failed half-way", step_);
     optimizer_->step(gradients, lr_, optim::clip_factor(result.norm, options_.clip, result.loss_scale));
     publish();
+    torn_.clear();
   }
   ++step_;
   micro_step_ = 0;
@@ -312,7 +348,7 @@ StepResult BucketEngine::step() try {
   nonfinite_.reset();
   flags_ = 0;
   return result;
-} catch (const OutOfMemory& e) { throw explained(e, options_, comm_, space_.size()); }
+}
 
 // Every rank's report, the norm's roots of all parameters among them.
 std::vector<StepReport> BucketEngine::exchange(const std::vector<Tensor>& gradients) {

@@ -6,6 +6,7 @@
 //   parameters
 #pragma once
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,13 +18,14 @@
 #include "dist/engines/flat_space.h"
 #include "dist/engines/gradient_norm.h"
 #include "dist/engines/micro_step_sum.h"
+#include "dist/engines/out_of_memory.h"
 #include "dist/engines/sharded_optimizer.h"
 #include "dist/engines/step_report.h"
 #include "optim/loss_scaler.h"
 
 namespace sg::dist {
 
-class BucketEngine : public Engine {
+class BucketEngine : public Engine, private LeafKeeper {
  public:
   ~BucketEngine() override;
 
@@ -38,6 +40,7 @@ class BucketEngine : public Engine {
   std::vector<StateEntry> state() final;
   std::string scalars() const final;
   void restore(const std::string& scalars) final;
+  void check_whole() const final { check_usable("save"); }
   const Options& options() const final { return options_; }
   Comm& comm() final { return comm_; }
 
@@ -76,14 +79,26 @@ class BucketEngine : public Engine {
   // The mean of what this rank owns of it arrives in `mean`, of mean_dtype().
   virtual Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) = 0;
   virtual void begin_micro_step() {}
-  virtual void end_micro_step() {}
-  virtual void publish() {}  // after an update: parameters go where they are needed
+  virtual void end_micro_step() {}  // also where an exception ends it; must not throw
+  virtual void publish() {}         // after an update: parameters go where they are needed
   // Parameters are whole here from hold() to let_go().
   virtual void hold(std::span<const Variable> parameters) { (void)parameters; }
   virtual void let_go(std::span<const Variable> parameters) { (void)parameters; }
+  // A trainable parameter is about to be read: it is there on return, or an error says why not.
+  virtual void before_use(int position) = 0;
+  // The end: leaves the trainable parameters with values of their own. False where they can't be had: a peer is lost,
+  // or (`alone`) doesn't take part since this rank alone is ending.
+  virtual bool give_back(bool alone) = 0;
+  // For every engine's destructor, while it is still whole; later calls do nothing.
+  void retire() noexcept;
 
-  // A parameter that this micro-step has no gradient for counts as zero; nothing where one has arrived.
-  void count_as_zero(int position);
+  // Whether a parameter's gradient counts as soon as it is complete, or only when the engine says so by count().
+  virtual bool counts_at_once(int position) const {
+    (void)position;
+    return true;
+  }
+  // The parameter's gradient of this micro-step is what has arrived, or zero; nothing where it has counted already.
+  void count(int position);
   // The bucket's parameters forget their gradients, views of it that would keep its memory.
   void drop_gradients(int bucket);
   // Waits until at most so many buckets are under way.
@@ -102,6 +117,7 @@ class BucketEngine : public Engine {
     for (const Owned& part : parts) size += part.end - part.begin;
     return size;
   }
+  bool in_backward() const { return in_backward_; }
   bool last_micro_step() const { return micro_step_ + 1 == options_.micro_steps; }
   bool ranks_first() const { return options_.accumulation == Accumulation::ranks_first; }
 
@@ -117,6 +133,28 @@ class BucketEngine : public Engine {
     std::vector<Work> works;  // one per message
   };
 
+  // Runs a part of a step: whatever it throws drops the step (engine.h).
+  template <class Part>
+  auto attempt(Part&& part) {
+    try {
+      return part();
+    } catch (const OutOfMemory& e) {
+      drop_step();
+      throw explained(e, options_, comm_, space_.size());
+    } catch (...) {
+      drop_step();
+      throw;
+    }
+  }
+  void check_alive(const char* caller) const;   // its group, and its units are its own
+  void check_usable(const char* caller) const;  // and its parameters are of one step
+  void drop_step() noexcept;
+  void begin_gradients();
+  void rejoin();
+  void check_leaves(std::span<const Variable> reached) const;
+  void before_read(const Variable& leaf, int number) final;
+  void hand_over() final { retire(); }
+
   void own_parts();
   void make_sums();
   void take_over(const Placed& parameter);
@@ -131,6 +169,7 @@ class BucketEngine : public Engine {
   void leave(int bucket);
   Tensor crossing(const Tensor& gradient, const Tensor& buffer);
   void settle(const Pending& pending);
+  StepResult end_step();
   std::vector<StepReport> exchange(const std::vector<Tensor>& gradients);
   void look_alone(const std::vector<Tensor>& gradients);
   StepResult judge(const std::vector<StepReport>& reports);
@@ -144,6 +183,10 @@ class BucketEngine : public Engine {
   std::vector<Owned> owned_;
   Tensor accumulated_;           // local first and k > 1: (φ) f32
   std::vector<uint64_t> hooks_;  // on_gradient ids, by position
+  const int exceptions_ = std::uncaught_exceptions();
+  bool retired_ = false;
+  std::string lost_;  // why no call of the group can succeed any more
+  std::string torn_;  // how an update failed half-way
 
   // ---- the step under way
   int micro_step_ = 0;
@@ -152,11 +195,14 @@ class BucketEngine : public Engine {
   double scale_ = 1;           // that multiplied this micro-step's loss
   std::vector<float> losses_;  // of this rank's micro-steps
   std::vector<int> missing_;   // by bucket: parameters whose gradient hasn't arrived
-  std::vector<char> seen_;     // by position
-  int next_bucket_ = 0;        // leaves next
+  enum class Seen : uint8_t { nothing, gradient, counted };
+  std::vector<Seen> seen_;  // by position
+  bool in_backward_ = false;
+  int next_bucket_ = 0;  // leaves next
   std::deque<Pending> pending_;
   std::optional<NonFinite> nonfinite_;  // offset in the flat space
   uint32_t flags_ = 0;
+  int failures_ = 0;  // that dropped the step since ranks agreed on it last
 };
 
 }  // namespace sg::dist

@@ -10,6 +10,7 @@ namespace {
 class Ddp final : public WholeGradients {
  public:
   Ddp(std::vector<Unit> units, const Options& options, Comm& comm) : WholeGradients(std::move(units), options, comm) {}
+  ~Ddp() override { retire(); }
 
  private:
   Shards owners(const Message& message) const override { return Shards::whole(message.size(), 1, 0); }

@@ -11,6 +11,7 @@ namespace {
 class Dp final : public WholeGradients {
  public:
   Dp(std::vector<Unit> units, const Options& options, Comm& comm) : WholeGradients(std::move(units), options, comm) {}
+  ~Dp() override { retire(); }
 
  private:
   Shards owners(const Message& message) const override { return Shards::whole(message.size(), comm_.size(), 0); }

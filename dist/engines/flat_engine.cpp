@@ -17,7 +17,6 @@ void FlatEngine::place(const Placed& parameter, const Tensor& value) {
 }
 
 void FlatEngine::gather_parameters() {
-  if (arriving_.empty()) wait_before_forward();
   arriving_.assign(space_.buckets().size(), {});
   // In the order in which forward needs them: the last bucket holds the first parameters.
   for (size_t b = space_.buckets().size(); b-- > 0;) {
@@ -34,20 +33,18 @@ void FlatEngine::gather_parameters() {
   }
 }
 
-void FlatEngine::wait_before_forward() {
-  for (Unit& unit : units_) {
-    std::vector<size_t> buckets;
-    for (const Variable& p : unit.parameters) {
-      const int position = space_.position_of(p);
-      if (position >= 0) buckets.push_back(static_cast<size_t>(space_.bucket_of(position)));
-    }
-    unit.hooks->before_forward = [this, buckets] {
-      for (size_t b : buckets) {
-        for (Work& work : arriving_[b]) work.wait();
-        arriving_[b].clear();
-      }
-    };
-  }
+void FlatEngine::before_use(int position) {
+  if (arriving_.empty()) return;
+  auto& works = arriving_[static_cast<size_t>(space_.bucket_of(position))];
+  for (Work& work : works) work.wait();
+  works.clear();
+}
+
+// Variables keep the memory that they lie in.
+bool FlatEngine::give_back(bool) {
+  synchronize();
+  parameters_ = {};
+  return true;
 }
 
 void FlatEngine::synchronize() {

@@ -12,16 +12,16 @@ class FlatEngine : public BucketEngine {
   void place(const Placed& parameter, const Tensor& value) override;
   Tensor parameters_of(const Owned& part) override { return parameters_.slice(0, part.begin, part.end); }
 
-  // Each message's owners send their updated parameters to everybody; a unit's forward waits for its own, so that the
-  // gather overlaps what comes before it.
+  // Each message's owners send their updated parameters to everybody; who reads a parameter waits for its bucket, so
+  // that the gather overlaps what comes before.
   void gather_parameters();
   void synchronize() override;
+  void before_use(int position) override;
+  bool give_back(bool alone) override;
 
   Tensor parameters_;  // (φ)
 
  private:
-  void wait_before_forward();
-
   std::vector<std::vector<Work>> arriving_;  // by bucket
 };
 

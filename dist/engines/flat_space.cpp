@@ -48,8 +48,8 @@ void FlatSpace::place(const std::vector<Variable>& parameters, const Options& op
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
   for (size_t i : order) {
     const Variable& p = parameters[i];
-    check(p.dtype() == DType::f32, "engine: {} is {}; models are made in f32 and the engine casts", p.name(),
-          name_of(p.dtype()));
+    check(p.dtype() == DType::f32 || is_16bit(p.dtype()),
+          "engine: {} is {}; models are made in f32 and the engine casts", p.name(), name_of(p.dtype()));
     parameters_.push_back({p, size_, p.numel(), static_cast<int>(i)});
     size_ += p.numel();
   }

@@ -14,7 +14,7 @@ Tensor drawn(const Variable& parameter, std::span<const Unit> units, const Comm&
   });
   check(unit != units.end() && unit->initial,
         "initialize: {} lies on meta, and its unit doesn't tell its initial value (Unit::initial)", parameter.name());
-  const Tensor value = empty(parameter.shape(), parameter.dtype(), comm.device());
+  const Tensor value = empty(parameter.shape(), DType::f32, comm.device());
   if (comm.rank() == 0) unit->initial(parameter, value);  // the others are sent it
   return value;
 }
@@ -25,8 +25,9 @@ Tensor initial_value(const Variable& parameter, std::span<const Unit> units, Com
   CategoryScope scope(category);
   const Tensor& own = parameter.tensor();
   const bool absent = own.device().type == DeviceType::meta && own.device() != comm.device();
-  const Tensor value = absent ? drawn(parameter, units, comm) : contiguous(to(own, comm.device()));
-  comm.broadcast({"setup." + parameter.name(), Phase::setup}, value, 0).wait();
+  Tensor value = absent ? drawn(parameter, units, comm) : contiguous(to(own, comm.device()));
+  if (is_16bit(value.dtype())) value = cast(value, DType::f32);  // as an engine of that precision has left it
+  if (value.numel() > 0) comm.broadcast({"setup." + parameter.name(), Phase::setup}, value, 0).wait();
   return value;
 }
 

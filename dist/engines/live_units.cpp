@@ -31,15 +31,40 @@ void LiveUnits::check_fits(std::span<const size_t> units, const std::string& cal
 
 void LiveUnits::need(std::span<const size_t> units) {
   drop_kept(units);
-  int64_t missing = 0;
-  for (size_t u : units) missing += units_[u].slot->resident() ? 0 : units_[u].size;
-  if (budget_.live > 0 && live_ + missing > budget_.live) drop_ahead();  // the order was left
-  for (size_t u : units) {
-    if (!std::exchange(units_[u].ahead, false)) start(u);
-    if (recording_) record(u);
+  check_room(units);
+  size_t taken = 0;
+  try {
+    for (size_t u : units) {
+      if (!std::exchange(units_[u].ahead, false)) start(u);
+      ++taken;
+      if (recording_) record(u);
+    }
+    if (recording_ && budget_.overlap) send_ahead();
+    for (size_t u : units) wait(u);
+  } catch (...) {
+    leave(units.first(taken));
+    throw;
   }
-  if (recording_ && budget_.overlap) send_ahead();
-  for (size_t u : units) wait(u);
+}
+
+// Makes room for those that aren't live yet.
+void LiveUnits::check_room(std::span<const size_t> units) {
+  if (budget_.live == 0) return;
+  const auto missing = [&] {
+    int64_t elements = 0;
+    for (size_t u : units) elements += live(u) ? 0 : units_[u].size;
+    return elements;
+  };
+  if (live_ + missing() > budget_.live) drop_ahead();  // the order was left
+  const int64_t more = missing();
+  if (more == 0 || live_ + more <= budget_.live) return;
+  std::string names;
+  for (const Unit& unit : units_)
+    if (unit.uses > 0 && unit.size > 0) names += (names.empty() ? "" : ", ") + unit.slot->name();
+  fail(ErrorKind::usage,
+       "zero3: {} needs {} parameters more while {} of {} are live, at most {} may be: raise that limit, or don't call "
+       "one unit within another",
+       units_[units.back()].slot->name(), more, live_, names, budget_.live);
 }
 
 void LiveUnits::leave_forward(std::span<const size_t> units) {
@@ -62,11 +87,17 @@ void LiveUnits::leave(std::span<const size_t> units) {
 
 void LiveUnits::start(size_t u) {
   Unit& unit = units_[u];
-  const bool here = unit.slot->resident();  // a tied parameter may be in use already
+  const bool here = live(u);  // a tied parameter may be in use already
   unit.slot->acquire();
+  ++unit.uses;
   if (here) return;
   live_ += unit.size;
-  unit.arriving = send_(u);
+  try {
+    unit.arriving = send_(u);
+  } catch (...) {
+    release(u);
+    throw;
+  }
 }
 
 void LiveUnits::wait(size_t u) {
@@ -75,15 +106,29 @@ void LiveUnits::wait(size_t u) {
 }
 
 void LiveUnits::release(size_t u) {
-  units_[u].slot->release();
-  if (!units_[u].slot->resident()) live_ -= units_[u].size;
+  Unit& unit = units_[u];
+  if (unit.uses == 0) return;  // a failure has released it
+  if (--unit.uses == 0) {
+    // Its memory is in use until everything has arrived; who needs the unit again is told what went wrong.
+    try {
+      wait(u);
+    } catch (...) { unit.arriving.clear(); }
+  }
+  unit.slot->release();
+  if (unit.uses == 0) live_ -= unit.size;
 }
 
 void LiveUnits::drop_ahead() {
   for (size_t u = 0; u < units_.size(); ++u) {
-    if (!std::exchange(units_[u].ahead, false)) continue;
-    wait(u);  // its memory is in use until then
-    release(u);
+    if (std::exchange(units_[u].ahead, false)) release(u);
+  }
+}
+
+void LiveUnits::drop_all() {
+  kept_.clear();
+  for (size_t u = 0; u < units_.size(); ++u) {
+    units_[u].ahead = false;
+    while (units_[u].uses > 0) release(u);
   }
 }
 
@@ -110,14 +155,14 @@ void LiveUnits::send_ahead() {
 }
 
 void LiveUnits::begin_micro_step() {
+  drop_all();
   recording_ = true;
   at_ = 0;
 }
 
 void LiveUnits::end_micro_step() {
   recording_ = false;
-  drop_kept({});
-  drop_ahead();  // gathered ahead, but the step took another way
+  drop_all();  // kept, gathered ahead while the step took another way, or of a call that an exception ended
 }
 
 }  // namespace sg::dist

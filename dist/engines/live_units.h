@@ -31,7 +31,10 @@ class LiveUnits {
   // Whether these may be live together; a usage error that names `caller` otherwise.
   void check_fits(std::span<const size_t> units, const std::string& caller) const;
 
-  // They are whole when it returns, and stay so until they are left as often as they were needed.
+  bool live(size_t unit) const { return units_[unit].slot->resident(); }
+
+  // They are whole when it returns, and stay so until they are left as often as they were needed. Usage error where
+  // more would be live than may be, as in a unit's call within another's; after any error nothing has been needed.
   void need(std::span<const size_t> units);
   // After forward, within the budget ahead, they stay until others are needed: so the unit whose forward came last is
   // there for its backward and isn't gathered twice.
@@ -41,7 +44,7 @@ class LiveUnits {
   // Only between these two is the order recorded and are units sent for ahead. The first micro-step records; one that
   // leaves the order records anew from there.
   void begin_micro_step();
-  void end_micro_step();
+  void end_micro_step();  // whatever is live still goes
   bool in_micro_step() const { return recording_; }
 
  private:
@@ -49,13 +52,16 @@ class LiveUnits {
     int64_t size = 0;  // elements
     std::shared_ptr<Storage> slot;
     std::vector<Work> arriving;
+    int uses = 0;        // how often it was acquired
     bool ahead = false;  // resident before it was needed
   };
   void start(size_t unit);
   void wait(size_t unit);
+  void check_room(std::span<const size_t> units);
   void release(size_t unit);
   void drop_ahead();
   void drop_kept(std::span<const size_t> needed);
+  void drop_all();
   void record(size_t unit);
   void send_ahead();
   int64_t size_of(std::span<const size_t> units) const;

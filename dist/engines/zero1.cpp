@@ -12,6 +12,7 @@ class Zero1 final : public WholeGradients {
  public:
   Zero1(std::vector<Unit> units, const Options& options, Comm& comm)
       : WholeGradients(std::move(units), options, comm) {}
+  ~Zero1() override { retire(); }
 
  private:
   Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) override {

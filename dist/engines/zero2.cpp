@@ -12,6 +12,7 @@ class Zero2 final : public ShardedGradients<FlatEngine> {
  public:
   Zero2(std::vector<Unit> units, const Options& options, Comm& comm)
       : ShardedGradients(std::move(units), options, comm) {}
+  ~Zero2() override { retire(); }
 
  private:
   void allocate(const std::vector<Owned>& parts) override {
