@@ -7,6 +7,20 @@
 //     engine->backward(loss);
 //     StepResult result = engine->step();        // updates after every micro_steps-th call
 //   engine->save("out");                         // goes on from there: engine->load("out")
+//
+// What fails: an exception out of forward, backward or step drops the whole optimizer step, whether the closure, a
+// hook, an op, the memory's end or a number that isn't finite was its cause. The engine has then waited for what was
+// under way, released what it had gathered, and forgotten the step's losses and gradients; steps() is unchanged, and
+// the next forward is micro-step 0 of the same step, with the data that the caller gives it (flags stay raised).
+//  - All ranks failed alike: they go on together, with the bits of a run in which nothing failed.
+//  - Only some failed: the calls that they make next differ from their peers', so that all ranks are told by name,
+//    within the group's time-out, and the engine refuses every later call, as it does where a peer is lost.
+//  - An update failed half-way: only load() is left. After any other failure load() works too.
+//  - A call out of turn (backward or step twice, or without what comes before) is refused and changes nothing. forward
+//    may be called again before backward: the one before counts as not made.
+// Parameters may be read anywhere, within calls of their units and outside of them: reading waits for their values.
+// zero3 gathers a unit that is used outside of its calls until the micro-step's end; between steps it refuses that by
+// name. What is trained was settled at initialize: set_requires_grad on an engine's parameter is refused.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -99,8 +113,14 @@ class Engine {
 };
 
 // Takes over the units' parameters: casts them to the options' precision, gives every rank rank 0's values, and points
-// them into the engine's memory. The units' hooks and gradient buffers are the engine's until it is destroyed, which
-// returns every byte. Errors: usage for options that contradict each other or the group.
+// them into the engine's memory. The units' hooks and gradient buffers are the engine's until its end. Errors: usage
+// for options that contradict each other or the group.
+//
+// An engine ends when it is destroyed, or when another one is initialized over some of its parameters; then it refuses
+// every call. It waits for what is under way and returns every byte. The model can be run and initialized again: its
+// parameters have their last values, in the engine's precision (zero3: each rank gets all of them, so that ending is
+// collective). Where some rank has no room for them, a peer is lost, or an exception is ending this rank alone, they
+// lie on meta, and reading one is an error that says what to do.
 std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& options, Comm& comm);
 
 }  // namespace sg::dist
