@@ -34,7 +34,10 @@ class BucketEngine : public Engine, private LeafKeeper {
   StepResult step() final;
   void set_learning_rate(double lr) final { lr_ = lr; }
   void raise_flags(uint32_t flags) final { flags_ |= flags; }
-  void synchronize() override {}
+  void synchronize() final {
+    check_alive("synchronize");
+    await_parameters();
+  }
   void gather(std::span<const Variable> parameters, const std::function<void()>& use) final;
   int64_t steps() const final { return step_; }
   std::vector<StateEntry> state() final;
@@ -79,8 +82,9 @@ class BucketEngine : public Engine, private LeafKeeper {
   // The mean of what this rank owns of it arrives in `mean`, of mean_dtype().
   virtual Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) = 0;
   virtual void begin_micro_step() {}
-  virtual void end_micro_step() {}  // also where an exception ends it; must not throw
-  virtual void publish() {}         // after an update: parameters go where they are needed
+  virtual void end_micro_step() {}    // also where an exception ends it; must not throw
+  virtual void publish() {}           // after an update: parameters go where they are needed
+  virtual void await_parameters() {}  // until they are there
   // Parameters are whole here from hold() to let_go().
   virtual void hold(std::span<const Variable> parameters) { (void)parameters; }
   virtual void let_go(std::span<const Variable> parameters) { (void)parameters; }

@@ -42,12 +42,12 @@ void FlatEngine::before_use(int position) {
 
 // Variables keep the memory that they lie in.
 bool FlatEngine::give_back(bool) {
-  synchronize();
+  await_parameters();
   parameters_ = {};
   return true;
 }
 
-void FlatEngine::synchronize() {
+void FlatEngine::await_parameters() {
   for (auto& works : arriving_) {
     for (Work& work : works) work.wait();
     works.clear();

@@ -15,7 +15,7 @@ class FlatEngine : public BucketEngine {
   // Each message's owners send their updated parameters to everybody; who reads a parameter waits for its bucket, so
   // that the gather overlaps what comes before.
   void gather_parameters();
-  void synchronize() override;
+  void await_parameters() override;
   void before_use(int position) override;
   bool give_back(bool alone) override;
 

@@ -217,7 +217,7 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
     for (Work& work : own.arriving) work.wait();
     own.arriving.clear();
   }
-  void synchronize() override {
+  void await_parameters() override {
     for (Own& own : own_) wait_for_persistent(own);
   }
 
@@ -254,7 +254,7 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
 
   // Units come back whole where every rank has room for all of them.
   bool give_back(bool alone) override {
-    synchronize();
+    await_parameters();
     const std::vector<Tensor> places = alone ? std::vector<Tensor>() : places_for_all();
     if (places.empty()) return false;
     for (size_t u = 0; u < own_.size(); ++u) {

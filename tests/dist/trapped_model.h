@@ -8,6 +8,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/ops.h"
+#include "core/ops.h"
 #include "dist/engine.h"
 #include "dist/launch.h"
 
@@ -65,7 +66,7 @@ class TrappedModel {
       Variable y = op(linear(op(h), b_));
       return tied_ ? op(linear(y, a_)) : y;
     });
-    const Variable result = mean(op(h * h));
+    const Variable result = cast(mean(op(h * h)), DType::f32);
     trap_.pass("the closure's end");
     return result;
   }
@@ -75,7 +76,7 @@ class TrappedModel {
     StepResult result;
     for (int j = 0; j < engine.options().micro_steps; ++j) {
       const auto number = static_cast<uint64_t>(engine.steps() * 64 + j * 8 + rank);
-      const Tensor x = random_uniform({2, width}, {.seed = 3, .op = number});
+      const Tensor x = cast(random_uniform({2, width}, {.seed = 3, .op = number}), engine.options().precision);
       trap_.set(j == trapped_micro_step ? point : 0);
       engine.backward(engine.forward([&] { return loss(x); }));
       trap_.set(0);
