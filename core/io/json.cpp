@@ -43,7 +43,9 @@ class Watch {
   bool key(const std::string& name) {
     Level& level = levels_.back();
     level.last = name;
-    check(ErrorKind::bad_input, level.keys.insert(name).second, "{}: the key {} is there twice", source_, path());
+    const bool first = level.keys.insert(name).second;
+    check(ErrorKind::bad_input, first || limits_.repeated, "{}: the key {} is there twice", source_, path());
+    if (!first) limits_.repeated->push_back(path());
     return true;
   }
   bool open() {

@@ -5,12 +5,15 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sg {
 
 struct JsonLimits {
   size_t depth = 64;         // of nested objects and arrays
   size_t values = 1u << 24;  // of all kinds together
+  std::vector<std::string>* repeated =
+      nullptr;  // takes the paths of keys that are there twice; null: they are an error
 };
 
 // Error bad_input, naming `source` and the key path, for anything but one JSON value in UTF-8: bad syntax, text behind

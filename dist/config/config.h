@@ -50,7 +50,8 @@ struct Config {
   Options options(int ranks) const;
 };
 
-// Usage error, naming `source` and the key path, for anything that isn't a configuration we can honour to the letter.
+// Usage error, naming `source` and the key path, for anything that isn't a configuration we can honour to the letter;
+// it names all that is wrong, so that a file is mended in one go.
 Config parse_config(std::string_view text, const std::string& source);
 // The same of a file of at most 1 MiB; bad_input where it is missing.
 Config read_config(const std::string& file);

@@ -62,7 +62,7 @@ Read word(In<Field> field, Parse parse) {
     if (!v.value.is_string()) v.must_be("a word in quotes");
     try {
       *field(d) = parse(v.value.get<std::string>());
-    } catch (const Error& e) { fail(ErrorKind::usage, "{}: {}: {}", v.source, v.path, e.what()); }
+    } catch (const Error& e) { fail(ErrorKind::usage, "{}: {}", v.path, e.what()); }
   };
 }
 
@@ -113,12 +113,12 @@ bool parse_zero1_reduce(const std::string& text) {
 Read only(nlohmann::json value, std::string why = "isn't supported yet") {
   return [value = std::move(value), why = std::move(why)](const ConfigValue& v, Draft&) {
     if (v.value == value) return;
-    fail(ErrorKind::usage, "{}: {} {} {}; only {}", v.source, v.path, v.text(), why, value.dump());
+    fail(ErrorKind::usage, "{} {} {}; only {}", v.path, v.text(), why, value.dump());
   };
 }
 
 Read refused(const std::string& why = "isn't supported yet") {
-  return [why](const ConfigValue& v, Draft&) { fail(ErrorKind::usage, "{}: {} {}", v.source, v.path, why); };
+  return [why](const ConfigValue& v, Draft&) { fail(ErrorKind::usage, "{} {}; leave it out", v.path, why); };
 }
 
 using Rows = std::vector<ConfigKey>;
@@ -241,6 +241,8 @@ Rows scheduler_keys() {
       {"scheduler.params.warmup_num_steps", count<int64_t>([](Draft& d) { return &d.config.schedule.warmup; }, 1)},
       {"scheduler.params.warmup_type", word<std::string>([](Draft& d) { return &d.warmup_type; }, any_word)},
       {"scheduler.params.total_num_steps", count<int64_t>([](Draft& d) { return &d.config.schedule.steps; }, 1)},
+      {"scheduler.params.decay_num_steps", count<int64_t>([](Draft& d) { return &d.config.schedule.decay; }, 1)},
+      {"scheduler.params.min_lr", number<double>([](Draft& d) { return &d.end_lr; })},
       {"scheduler.params.warmup_min_ratio", number<double>([](Draft& d) { return &d.start_ratio; }, 0, 1)},
       {"scheduler.params.cos_min_ratio", number<double>([](Draft& d) { return &d.end_ratio; }, 0, 1)},
   };
@@ -268,8 +270,16 @@ Rows later_keys() {
       {"zero_allow_untested_optimizer", only(false)},
       {"amp.enabled", only(false, "isn't supported: see bf16 and fp16")},
   };
-  for (const char* section : {"flops_profiler", "comms_logger", "tensorboard", "csv_monitor", "wandb"})
+  const std::pair<const char*, std::vector<const char*>> reports[] = {
+      {"flops_profiler", {"profile_step", "module_depth", "top_modules", "detailed", "output_file"}},
+      {"comms_logger", {"verbose", "prof_all", "debug", "prof_ops"}},
+      {"tensorboard", {"output_path", "job_name"}},
+      {"csv_monitor", {"output_path", "job_name"}},
+      {"wandb", {"team", "group", "project"}}};
+  for (const auto& [section, keys] : reports) {
     rows.push_back({section + std::string(".enabled"), only(false)});
+    for (const char* key : keys) rows.push_back({fmt::format("{}.{}", section, key), refused()});
+  }
   for (const char* section : {"elasticity", "autotuning", "curriculum_learning", "data_efficiency", "sparse_attention",
                               "compression_training", "pipeline", "hybrid_engine"})
     rows.push_back({section, refused()});
@@ -285,7 +295,7 @@ std::string ConfigValue::text() const {
 }
 
 void ConfigValue::must_be(const std::string& what) const {
-  fail(ErrorKind::usage, "{}: {} must be {}, not {}", source, path, what, text());
+  fail(ErrorKind::usage, "{} must be {}, not {}", path, what, text());
 }
 
 const std::vector<ConfigKey>& config_keys() {

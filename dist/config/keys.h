@@ -13,6 +13,7 @@ namespace sg::dist {
 // What the keys say, before it is known what they mean together.
 struct ConfigDraft {
   Config config;
+  std::vector<std::string> mistakes;  // all that are found, without the source
   bool fp16 = false, bf16 = false;
 
   std::string optimizer = "AdamW";
@@ -21,18 +22,18 @@ struct ConfigDraft {
   std::optional<bool> nesterov;
 
   std::string scheduler;
-  double start_lr = 0, start_ratio = 0, end_ratio = 1e-4;
+  double start_lr = 0, start_ratio = 0, end_ratio = 1e-4, end_lr = 0;
   std::optional<double> max_lr;
   std::string warmup_type = "log";
 };
 
 // A key and its value in the file.
 struct ConfigValue {
-  std::string source, path;
+  std::string path;
   const nlohmann::json& value;
 
   std::string text() const;  // of the value, shortened
-  // "ds.json: gradient_clipping must be a number of at least 0, not "high"": usage error
+  // "gradient_clipping must be a number of at least 0, not "high"": usage error
   [[noreturn]] void must_be(const std::string& what) const;
 };
 

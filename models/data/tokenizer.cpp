@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bitset>
+#include <charconv>
 #include <memory>
+#include <sstream>
 
 #include "core/error.h"
 #include "core/io/json.h"
@@ -17,6 +19,21 @@ constexpr size_t code_point_limit = 0x110000;
 constexpr size_t most_characters = 65'536;  // ids are kept in 16 bits
 
 constexpr const char* names[] = {"bytes", "chars", "ids"};
+
+// "17 4 250", as decode writes them.
+std::vector<uint16_t> numbers_of(std::string_view text, int64_t size, const std::string& source) {
+  std::vector<uint16_t> ids;
+  std::istringstream words{std::string(text)};
+  for (std::string word; words >> word;) {
+    int64_t id = -1;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    check(ErrorKind::bad_input, error == std::errc() && end == word.data() + word.size() && 0 <= id && id < size,
+          "{}: \"{}\" is no id below {}; a model of a token file takes ids by spaces, it has no tokenizer for text",
+          source, word, size);
+    ids.push_back(static_cast<uint16_t>(id));
+  }
+  return ids;
+}
 
 }  // namespace
 
@@ -42,7 +59,7 @@ CharTokenizer::CharTokenizer(std::string_view text, const std::string& source) :
 }
 
 std::vector<uint16_t> Tokenizer::encode(std::string_view text, const std::string& source) const {
-  check(kind_ != Kind::ids, "{}: a model of a token file has no tokenizer for text", source);
+  if (kind_ == Kind::ids) return numbers_of(text, size_, source);
   if (kind_ == Kind::bytes) {
     const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
     return {bytes, bytes + text.size()};

@@ -24,7 +24,7 @@ class Tokenizer {
   bool needs_text() const { return kind_ == Kind::chars && code_points_.empty(); }
 
   // Error bad_input, naming `source` and the byte, for a character outside the vocabulary or text that isn't UTF-8
-  // (chars).
+  // (chars), or for anything but ids below size() with spaces between them (ids).
   std::vector<uint16_t> encode(std::string_view text, const std::string& source) const;
   std::string decode(std::span<const int32_t> ids) const;  // an id out of range is a usage error
 

@@ -1,7 +1,9 @@
 // The command line of every program: subcommands, ranks, exit codes.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 
+#include "core/nearest.h"
 #include "dist/explain_ring.h"
 #include "dist/launch.h"
 #include "models/run/commands.h"
@@ -25,12 +27,35 @@ std::string examples(const std::string& program) {
 // The parser would only say that a command is missing.
 void check_command(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return;
-  std::string known;
-  for (const CLI::App* command : app.get_subcommands({})) {
-    if (command->get_name() == argv[1]) return;
-    known += (known.empty() ? "" : ", ") + command->get_name();
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
+  const std::string hint = nearest_hint(argv[1], names);
+  fail(ErrorKind::usage, "there is no command \"{}\"{}; there are {}", argv[1], hint, CLI::detail::join(names, ", "));
+}
+
+// Names the first option that the command doesn't have, where that is what the parser stumbled over.
+void check_options(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* command = &app;
+  for (const CLI::App* one : app.get_subcommands({}))
+    if (argc > 1 && one->get_name() == argv[1]) command = one;
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command->get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i], name = word.substr(0, word.find('='));
+    if (name.size() < 3 || !name.starts_with("--") || command->get_option_no_throw(name)) continue;
+    fail(ErrorKind::usage, "{}there is no option {}{} (--help lists the options)",
+         command == &app ? "" : command->get_name() + ": ", name, nearest_hint(name, known));
   }
-  fail(ErrorKind::usage, "there is no command \"{}\"; there are {}", argv[1], known);
+}
+
+int report_parse_error(const CLI::App& app, const CLI::ParseError& e, int argc, char** argv) {
+  try {
+    check_options(app, argc, argv);
+    std::fprintf(stderr, "%s: %s (--help lists the options)\n", app.get_name().c_str(), e.what());
+  } catch (const Error& unknown) { std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), unknown.what()); }
+  return static_cast<int>(ErrorKind::usage);
 }
 
 // Starts the ranks of a group and runs `body` on each.
@@ -89,10 +114,7 @@ int run(int argc, char** argv, const Family& family) {
     if (*plan_command || *export_command) return 0;
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
-  } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "%s: %s (--help lists the options)\n", family.name.c_str(), e.what());
-    return static_cast<int>(ErrorKind::usage);
-  } catch (const Error& e) {
+  } catch (const CLI::ParseError& e) { return report_parse_error(app, e, argc, argv); } catch (const Error& e) {
     std::fprintf(stderr, "%s: %s\n", family.name.c_str(), e.what());
     return e.exit_code();
   }

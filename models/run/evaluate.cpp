@@ -1,4 +1,5 @@
 // `eval`: the validation loss of a trained model.
+#include <cmath>
 #include <cstdio>
 
 #include "models/run/commands.h"
@@ -17,6 +18,8 @@ void evaluate(const Family& family, const EvalOptions& options, dist::Comm& comm
         data.path());
   const ValidationOptions validation{.rows = options.batch, .batches = options.batches};
   const double loss = validation_loss(*loaded.model, data, validation, comm);
+  check(ErrorKind::numeric, std::isfinite(loss), "eval: the validation loss of {} after step {} is {}", options.from,
+        loaded.step, loss);
   if (comm.rank() == 0)
     std::printf("validation loss %.4f after step %lld\n", loss, static_cast<long long>(loaded.step));
 }

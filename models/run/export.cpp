@@ -6,6 +6,7 @@
 #include "core/ops.h"
 #include "dist/checkpoint/checkpoint.h"
 #include "models/run/commands.h"
+#include "models/run/load.h"
 #include "models/run/saved_run.h"
 
 namespace sg::models {
@@ -39,6 +40,7 @@ void export_model(const Family& family, const ExportOptions& options) {
   for (const TensorInfo& t : tensors) {
     const int64_t n = numel(t.shape);
     checkpoint.read_value(t.name, values.slice(0, 0, n));
+    if (!options.allow_nonfinite) check_finite(values.slice(0, 0, n).reshape(t.shape), t.name, checkpoint.path());
     if (options.dtype != DType::f32) copy_(converted.slice(0, 0, n), values.slice(0, 0, n));
     writer.write(converted.slice(0, 0, n).reshape(t.shape));
   }

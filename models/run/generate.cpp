@@ -13,6 +13,8 @@ namespace {
 
 // The likeliest token at temperature 0; else one drawn by u in [0, 1) from the top_k likeliest (0: all).
 int32_t choose(const std::vector<float>& logits, const GenerateOptions& options, double u) {
+  for (size_t id = 0; id < logits.size(); ++id)
+    check(ErrorKind::numeric, std::isfinite(logits[id]), "generate: the logit of id {} is {}", id, logits[id]);
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   // Equal logits in the order of their ids, so that every machine draws alike.
@@ -39,6 +41,11 @@ std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& p
   return ids;
 }
 
+// An id as it is written: a model may have more ids than its tokenizer, and those have no text.
+std::string text_of(const Tokenizer& tokenizer, int32_t id) {
+  return id < tokenizer.size() ? tokenizer.decode({&id, 1}) : fmt::format("<{}>", id);
+}
+
 }  // namespace
 
 void generate(const Family& family, const GenerateOptions& options, dist::Comm& comm) {
@@ -47,17 +54,18 @@ void generate(const Family& family, const GenerateOptions& options, dist::Comm& 
   NoGrad guard;
   const int64_t context = loaded.model->context();
   std::vector<int32_t> ids = prompt_ids(loaded.tokenizer, options.prompt);
-  std::fputs(options.prompt.c_str(), stdout);
-  const size_t start = ids.size();
+  const bool spaced = loaded.tokenizer.kind() == Tokenizer::Kind::ids && !options.prompt.empty();
+  std::fprintf(stdout, "%s%s", options.prompt.c_str(), spaced ? " " : "");
   for (int64_t i = 0; i < options.tokens; ++i) {
     const auto length = std::min(context, static_cast<int64_t>(ids.size()));
     const std::vector<int32_t> window(ids.end() - length, ids.end());
     const Tensor logits = loaded.model->last_logits(from_vector(window, {1, length})).tensor();
     const double u = uniform(draw({.seed = options.seed}, static_cast<uint64_t>(i), 0).word[0]);
     ids.push_back(choose(logits.to_vector<float>(), options, u));
+    std::fputs(text_of(loaded.tokenizer, ids.back()).c_str(), stdout);
+    std::fflush(stdout);
   }
-  const std::string text = loaded.tokenizer.decode(std::span(ids).subspan(start));
-  std::printf("%s\n", text.c_str());
+  std::fputs("\n", stdout);
 }
 
 }  // namespace sg::models

@@ -1,5 +1,8 @@
 #include "models/run/load.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/device.h"
 #include "dist/checkpoint/checkpoint.h"
 
@@ -12,9 +15,22 @@ Loaded load_model(const Family& family, const std::string& folder) {
         checkpoint.path(), saved.family);
   Loaded loaded{family.build(saved.size, saved.seed), Tokenizer::from_json(saved.tokenizer, checkpoint.path()),
                 static_cast<int64_t>(checkpoint.step())};
-  for (const Variable& p : loaded.model->parameters()) checkpoint.read_value(p.name(), p.tensor().flatten());
+  check(ErrorKind::bad_input, loaded.tokenizer.size() <= loaded.model->vocab(),
+        "{}: its tokenizer has {} ids, its model holds {}", checkpoint.path(), loaded.tokenizer.size(),
+        loaded.model->vocab());
+  for (const Variable& p : loaded.model->parameters()) {
+    checkpoint.read_value(p.name(), p.tensor().flatten());
+    check_finite(p.tensor(), p.name(), checkpoint.path());
+  }
   loaded.model->eval();
   return loaded;
+}
+
+void check_finite(const Tensor& values, const std::string& parameter, const std::string& source) {
+  const std::vector<float> elements = values.to_vector<float>();
+  const auto bad = std::find_if(elements.begin(), elements.end(), [](float x) { return !std::isfinite(x); });
+  check(ErrorKind::numeric, bad == elements.end(), "{}: parameter {} isn't finite: element {} of {} is {}", source,
+        parameter, bad - elements.begin(), values.shape(), bad == elements.end() ? 0 : *bad);
 }
 
 std::unique_ptr<LanguageModel> build_on_meta(const Family& family, const SizeOptions& size, uint64_t seed) {

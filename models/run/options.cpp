@@ -193,6 +193,12 @@ void add_config(CLI::App& app, TrainOptions& o) {
   app.callback([&app, &o] { merge_config(app, o); });
 }
 
+void add_reports(CLI::App& app, TrainOptions& o) {
+  app.add_option("--trace", o.trace, "file for a Chrome trace (opens in Perfetto)");
+  app.add_option("--receipt", o.receipt, "file for the receipt (JSON)");
+  app.add_flag("--verbose", o.verbose, "say at the start all that the run's bits depend on, as the receipt does");
+}
+
 void add_run(CLI::App& app, TrainOptions& o) {
   app.add_option("--out", o.out, "folder for checkpoints and metrics.jsonl");
   app.add_option("--resume", o.resume, "go on from the newest checkpoint of --out, or of the folder given")
@@ -207,8 +213,7 @@ void add_run(CLI::App& app, TrainOptions& o) {
                "write checkpoints beside training, which stops only while they are copied to host memory");
   add_count(app, "--eval-every", o.eval_every, "steps between validations; 0: at the end only", 0);
   add_count(app, "--eval-batches", o.eval_batches, "batches of a validation; 0: the whole split", 0);
-  app.add_option("--trace", o.trace, "file for a Chrome trace (opens in Perfetto)");
-  app.add_option("--receipt", o.receipt, "file for the receipt (JSON)");
+  add_reports(app, o);
 }
 
 // "7.5b", "124m", "1e9": a count of parameters.
@@ -272,7 +277,7 @@ void add_eval_options(CLI::App& app, EvalOptions& o) {
 
 void add_generate_options(CLI::App& app, GenerateOptions& o) {
   app.add_option("--from", o.from, "folder of a training run")->required();
-  app.add_option("--prompt", o.prompt, "text to go on from");
+  app.add_option("--prompt", o.prompt, "text to go on from; of a model of a token file: its ids, by spaces");
   add_count(app, "--tokens", o.tokens, "tokens to write");
   add_number(app, "--temperature", o.temperature, "0: always the likeliest token", 0);
   add_count(app, "--top-k", o.top_k, "choose among the likeliest k; 0: all", 0);
@@ -291,6 +296,7 @@ void add_export_options(CLI::App& app, ExportOptions& o) {
         fail(ErrorKind::usage, "--dtype: \"{}\" is none of f32, bf16, f16", text);
       },
       "f32, bf16 or f16; the masters rounded to nearest even", name_of(o.dtype));
+  app.add_flag("--allow-nonfinite", o.allow_nonfinite, "export parameters that hold NaN or infinities too");
 }
 
 void add_bench_options(CLI::App& app, BenchOptions& o, const std::string& sizes) {
@@ -300,8 +306,7 @@ void add_bench_options(CLI::App& app, BenchOptions& o, const std::string& sizes)
   add_count(app, "--steps", o.steps, "steps");
   add_engine(app, o.engine);
   add_group(app, o.group);
-  app.add_option("--trace", o.trace, "file for a Chrome trace (opens in Perfetto)");
-  app.add_option("--receipt", o.receipt, "file for the receipt (JSON)");
+  add_reports(app, o);
 }
 
 void add_compare_options(CLI::App& app, CompareOptions& o, const std::string& sizes) {

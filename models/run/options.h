@@ -54,23 +54,26 @@ struct TrainOptions {
   std::string trace, receipt;
   int64_t print_every = 0;  // steps between lines of progress; 0: about 20 lines
   bool show_mfu = true, quiet = false;
+  bool verbose = false;  // the start says all of the numerics
 };
 
 struct EvalOptions {
-  std::string from;
-  DataOptions data;
-  GroupOptions group;
+  std::string from = {};
+  DataOptions data = {};
+  GroupOptions group = {};
   int64_t batch = 12, batches = 0;
 };
 
 struct ExportOptions {
-  std::string from, to;
+  std::string from = {}, to = {};
   DType dtype = DType::f32;
+  bool allow_nonfinite = false;
 };
 
 struct GenerateOptions {
-  std::string from, prompt;
-  GroupOptions group;
+  std::string from = {};
+  std::string prompt = {};  // text; of a model of a token file: ids by spaces
+  GroupOptions group = {};
   int64_t tokens = 200;
   double temperature = 0.8;
   int64_t top_k = 0;  // 0: every token

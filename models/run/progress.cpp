@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "core/io/atomic_file.h"
+#include "dist/comm/connect.h"
 
 namespace sg::models {
 namespace {
@@ -45,7 +46,7 @@ void drop_lines_from(const std::string& path, int64_t first_step) {
 Progress::Progress(bool speaks, int64_t steps, int64_t every, int64_t tokens_per_step, const std::string& out,
                    int64_t first_step)
     : speaks_(speaks),
-      terminal_(isatty(STDOUT_FILENO) != 0),
+      terminal_(isatty(STDOUT_FILENO) != 0 && !dist::under_launcher()),  // mpirun gives ranks a terminal of its own
       steps_(steps),
       tokens_per_step_(tokens_per_step),
       every_(every > 0 ? every : std::max<int64_t>(1, steps / plain_lines)) {

@@ -24,7 +24,8 @@ struct SaveReport {
 
 class Progress {
  public:
-  // `speaks` on the rank that reports; the others are silent. Off a terminal every `every`-th step is a line (0: about
+  // `speaks` on the rank that reports; the others are silent. Off a terminal, and
+  // under a launcher, every `every`-th step is a line (0: about
   // 20 lines in a run). metrics.jsonl lies in `out` (empty: none); lines of steps
   // from `first_step` on, which a run that was killed left there, are dropped.
   Progress(bool speaks, int64_t steps, int64_t every, int64_t tokens_per_step, const std::string& out,

@@ -22,10 +22,15 @@ constexpr uint32_t stop_asked = 1, save_busy = 2;
 // MFU is shown beside training, so measuring its peak may cost little time and little memory.
 PeakOptions quick_peak(DType dtype) { return {dtype, 0.002, 1 << 22}; }
 
-std::string joined(const std::map<std::string, std::string>& fields) {
+// What bits depend on: all of it, or what a reader doesn't know from the options and the line above.
+std::string text_of(const std::map<std::string, std::string>& numerics, bool all) {
   std::string text;
-  for (const auto& [name, value] : fields) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
-  return text;
+  for (const auto& [name, value] : numerics) {
+    const bool shown = all || name == "rules" || name == "seed" || name == "precision" || name == "isa" ||
+                       name == "library" || name == "accumulation";
+    if (shown) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  }
+  return text + (all ? "" : "; all of them: --verbose, or the receipt");
 }
 
 }  // namespace
@@ -118,7 +123,7 @@ void Trainer::introduce() {
                               comm_.size() == 1 ? "one rank" : fmt::format("{} ranks", comm_.size()),
                               options_.global_batch, *options_.size.context));
   for (const Rung& rung : rungs_) progress_->note(text_of(rung));
-  progress_->note("numerics: " + joined(identity_.numerics));
+  progress_->note("numerics: " + text_of(identity_.numerics, options_.verbose));
   if (is_16bit(options_.engine.precision))
     progress_->note(fmt::format("precision {}: products by {}; masters, moments and sums of gradients in f32",
                                 identity_.precision, products_library(options_.engine.precision)));

@@ -24,8 +24,12 @@ struct BadInput : testing::Test {
 
 TEST_F(BadInput, OptionsThatDontExistOrDontParse) {
   expect("", 2, {"subcommand"});
-  expect("trian", 2, {"trian"});
-  expect(train("--stepz 3"), 2, {"--stepz"});
+  expect("trian", 2, {"trian", "the nearest is train"});
+  expect(train("--stepz 3"), 2, {"there is no option --stepz; the nearest is --steps"});
+  expect("--hlep", 2, {"there is no option --hlep; the nearest is --help"});
+  expect("train --hlep", 2, {"train: there is no option --hlep; the nearest is --help"});
+  expect("generate --from x --temprature=3", 2, {"--temprature; the nearest is --temperature"});
+  expect("generate --from x --xyz", 2, {"there is no option --xyz (--help lists"});
   expect(train("--steps 0"), 2, {"--steps"});
   expect(train("--steps three"), 2, {"--steps"});
   expect(train("--lr nan"), 2, {"--lr", "nan"});

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <set>
 
@@ -92,6 +93,10 @@ const Effect effects[] = {
     {"scheduler.params.total_num_steps",
      R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 77}}})", nullptr,
      HOLDS(c.schedule.steps == 77)},
+    {"scheduler.params.decay_num_steps", R"({"scheduler": {"type": "wsd", "params": {"decay_num_steps": 7}}})", nullptr,
+     HOLDS(c.schedule.kind == optim::ScheduleKind::wsd && c.schedule.decay == 7)},
+    {"scheduler.params.min_lr", R"({"scheduler": {"type": "wsd", "params": {"min_lr": 1e-5}}})", nullptr,
+     HOLDS(c.schedule.min_lr == 1e-5)},
     {"scheduler.params.warmup_min_ratio",
      R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0.5}}})", nullptr,
      HOLDS(c.schedule.start_lr == 0.5e-3)},
@@ -159,6 +164,22 @@ const Later later[] = {
     {"zero_allow_untested_optimizer", "false", "true"},
     {"amp.enabled", "false", "true", "bf16"},
     {"flops_profiler.enabled", "false", "true"},
+    {"flops_profiler.profile_step", nullptr, "1"},
+    {"flops_profiler.module_depth", nullptr, "-1"},
+    {"flops_profiler.top_modules", nullptr, "1"},
+    {"flops_profiler.detailed", nullptr, "true"},
+    {"flops_profiler.output_file", nullptr, "null"},
+    {"comms_logger.verbose", nullptr, "true"},
+    {"comms_logger.prof_all", nullptr, "true"},
+    {"comms_logger.debug", nullptr, "true"},
+    {"comms_logger.prof_ops", nullptr, "[]"},
+    {"tensorboard.output_path", nullptr, "\"logs\""},
+    {"tensorboard.job_name", nullptr, "\"run\""},
+    {"csv_monitor.output_path", nullptr, "\"logs\""},
+    {"csv_monitor.job_name", nullptr, "\"run\""},
+    {"wandb.team", nullptr, "\"us\""},
+    {"wandb.group", nullptr, "\"us\""},
+    {"wandb.project", nullptr, "\"it\""},
     {"comms_logger.enabled", "false", "true"},
     {"tensorboard.enabled", "false", "true"},
     {"csv_monitor.enabled", "false", "true"},
@@ -227,6 +248,28 @@ TEST(Config, MistakesNameTheirKey) {
       {R"({"train_batch_size": 2.5})", "not 2.5"},
       {R"({"train_batch_size": 1e30})", "not 1e+30"},
       {R"({"train_batch_size": "auto"})", "train_batch_size must be a whole number"},
+      {R"({"train_batch_size": "auto"})", "Hugging Face's Trainer fills in"},
+      {R"({"zero_optimization": {"reduce_bucket_size": "auto"}})", "leave the key out"},
+      {R"({"zero_optimization": {"sub_group_size": "auto"}})", "leave the key out"},
+      {R"({"bf16": {"enabled": "auto"}})", "Hugging Face's Trainer fills in"},
+      {R"({"optimizer": {"params": {"betas": "auto"}}})", "Hugging Face's Trainer fills in"},
+      {R"({"optimizer": {"type": "auto"}})", "Hugging Face's Trainer"},
+      {R"({"scheduler": {"type": "auto"}})", "Hugging Face's Trainer"},
+      {R"({"optimizer.type": "SGD"})",
+       "there is no key \"optimizer.type\": a section is an object of its own, {\"optimizer\": {\"type\": …}}"},
+      {R"({"optimizer": {"params.lr": 0.5}})", "there is no key \"optimizer.params.lr\""},
+      {R"({"zero_optimization": {"stage": 1}, "zero_optimization.stage": 3})",
+       "there is no key \"zero_optimization.stage\""},
+      {R"({"": 1})", "there is no key ; the top level has activation_checkpointing, aio"},
+      {R"({"csv_monitor": {"path": "x"}})", "csv_monitor.path; csv_monitor has enabled, job_name, output_path"},
+      {R"({"tensorbord": {"enabled": false}})", "there is no key tensorbord; the nearest is tensorboard"},
+      {R"({"scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 5, "warmup_num_steps": 10}}})",
+       "scheduler.params.warmup_num_steps 10 is above scheduler.params.total_num_steps 5"},
+      {R"({"scheduler": {"type": "wsd", "params": {"total_num_steps": 5, "warmup_num_steps": 3, "decay_num_steps": 3}}})",
+       "warmup_num_steps 3 and scheduler.params.decay_num_steps 3 have no room"},
+      {R"({"scheduler": {"type": "wsd", "params": {"min_lr": 1}}})", "scheduler.params.min_lr 1 is above"},
+      {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1}}})",
+       "scheduler.params.warmup_min_lr 1 is above scheduler.params.warmup_max_lr 0.001"},
       {R"({"zero_optimization": {"stage": 4}})", "zero_optimization.stage must be 0, 1, 2, 3 or \"auto\", not 4"},
       {R"({"comm": {"reduction": "tree"}})", "comm.reduction: reduction: \"tree\""},
       {R"({"communication_data_type": "fp8"})", "must be null, \"fp32\", \"bf16\" or \"fp16\", not \"fp8\""},
@@ -256,6 +299,24 @@ TEST(Config, MistakesNameTheirKey) {
     EXPECT_NE(message.find(words), std::string::npos) << text << ": " << message;
     EXPECT_EQ(message.rfind("ds.json: ", 0), 0u) << message;
   }
+}
+
+TEST(Config, AllMistakesComeAtOnce) {
+  const std::string message = error_of(ErrorKind::usage, [] {
+    parse(R"({"train_batch_size": "auto", "gradient_clipping": -1, "gradient_clipping": -2, "stagee": 2,
+              "optimizer": {"type": "SGD", "params": {"eps": 1, "betas": [0.9, 0.99], "lr": "high"}},
+              "optimizer.type": "Lion", "bf16": {"enabled": true}, "fp16": {"enabled": true},
+              "scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cubic"}}})");
+  });
+  EXPECT_EQ(message.rfind("ds.json: 10 mistakes:\n", 0), 0u) << message;
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 10) << message;
+  for (const char* words :
+       {"\n  train_batch_size must", "\n  gradient_clipping must be", "\n  the key gradient_clipping is there twice",
+        "\n  there is no key stagee", "\n  optimizer.params.eps 1 has no place in SGD",
+        "\n  optimizer.params.betas [0.9,0.99] has no place in SGD", "\n  optimizer.params.lr must be",
+        "\n  there is no key \"optimizer.type\"", "\n  fp16.enabled and bf16.enabled",
+        "\n  scheduler.params.warmup_type \"cubic\""})
+    EXPECT_NE(message.find(words), std::string::npos) << words << "\n" << message;
 }
 
 TEST(Config, NoPartOfAFileIsTakenForIt) {

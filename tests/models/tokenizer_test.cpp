@@ -76,7 +76,10 @@ TEST(Tokenizer, IdsDecodeToTheirNumbers) {
   const IdTokenizer ids(50257);
   EXPECT_EQ(ids.size(), 50257);
   EXPECT_EQ(decoded(ids, {5, 50256}), "5 50256 ");
-  EXPECT_THROW((void)ids.encode("text", "prompt"), Error);
+  EXPECT_EQ(ids.encode(" 5 50256", "prompt"), (std::vector<uint16_t>{5, 50256}));
+  for (const char* prompt : {"text", "50257", "-1", "5x", "5.0", "1e3", "99999999999999999999"})
+    EXPECT_NE(error_of(ErrorKind::bad_input, [&] { (void)ids.encode(prompt, "--prompt"); }).find(prompt),
+              std::string::npos);
 }
 
 TEST(Tokenizer, AnIdOutsideTheVocabularyDoesNotDecode) {
