@@ -7,6 +7,7 @@
 #include "autograd/backward.h"
 #include "core/ops.h"
 #include "models/run/load.h"
+#include "nn/micro_step.h"
 
 namespace sg::models {
 namespace {
@@ -55,6 +56,7 @@ std::vector<Product> training_products(const Family& family, const SizeOptions& 
   const DeviceGuard guard(model->parameters().front().device());
   const Tensor tokens = empty({batch, *size.context}, DType::i32);
   const Tensor targets = empty({batch, *size.context}, DType::i32);
+  const nn::MicroStepScope micro_step(1, 0, 0);  // for dropout
   const ProductScope scope;
   backward(model->loss(tokens, targets));
   return scope.products();

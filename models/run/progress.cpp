@@ -62,11 +62,18 @@ Progress::~Progress() {
   if (metrics_) std::fclose(metrics_);
 }
 
+std::optional<double> Progress::mfu(double step_seconds) const {
+  const double share = ideal_seconds_ / step_seconds;
+  if (ideal_seconds_ > 0 && share <= 1) return share;
+  return std::nullopt;
+}
+
 std::string Progress::line_of(const StepReport& r) const {
   std::string line = fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  norm {:.3f}  {:.0f} tokens/s", r.step + 1,
                                  fmt::formatted_size("{}", steps_), steps_, r.loss, r.lr, r.norm,
                                  static_cast<double>(tokens_per_step_) / recent_seconds_);
-  if (ideal_seconds_ > 0) line += fmt::format("  MFU {:.0f} %", 100 * ideal_seconds_ / recent_seconds_);
+  if (ideal_seconds_ > 0)
+    line += "  MFU " + (mfu(recent_seconds_) ? fmt::format("{:.0f} %", 100 * *mfu(recent_seconds_)) : "–");
   line += fmt::format("  {}  {} left", format_bytes(r.memory),
                       duration(recent_seconds_ * static_cast<double>(steps_ - r.step - 1)));
   return r.skipped.empty() ? line : line + "  skipped: " + r.skipped;
@@ -82,7 +89,7 @@ void Progress::step(const StepReport& r) {
                {"lr", r.lr},
                {"grad_norm", r.norm},
                {"tokens_per_second", static_cast<double>(tokens_per_step_) / r.seconds},
-               {"mfu", ideal_seconds_ > 0 ? Json(ideal_seconds_ / r.seconds) : Json()},
+               {"mfu", mfu(r.seconds) ? Json(*mfu(r.seconds)) : Json()},
                {"memory", r.memory}};
   if (!r.skipped.empty()) line["skipped"] = r.skipped;
   write_metrics(line);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ class Progress {
  private:
   void write_metrics(const Json& line);
   std::string line_of(const StepReport& report) const;
+  // Products' share of a step; none before the peak is known, nor where it was measured too low, beside busy ranks:
+  // then a step seems to take less than its products.
+  std::optional<double> mfu(double step_seconds) const;
 
   const bool speaks_, terminal_;
   const int64_t steps_, tokens_per_step_, every_;
