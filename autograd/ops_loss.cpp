@@ -1,11 +1,13 @@
 #include "autograd/graph.h"
 #include "autograd/ops.h"
 #include "autograd/recompute.h"
+#include "autograd/targets.h"
 
 namespace sg {
 namespace {
 
 thread_local std::optional<float> foretold;
+thread_local TargetsMet* innermost = nullptr;
 
 template <class T>
 int64_t count_valid(const Tensor& targets) {
@@ -13,11 +15,10 @@ int64_t count_valid(const Tensor& targets) {
   return targets.numel() - std::count(t, t + targets.numel(), T{-1});
 }
 
-// The number of rows that the mean is over; a dry run has no values and takes them all.
+// The number of rows that the mean is over.
 int64_t counted_rows(const Tensor& targets) {
-  if (targets.device().type == DeviceType::meta) return targets.numel();
-  const Tensor here = to(targets, host);
-  const int64_t rows = here.dtype() == DType::i32 ? count_valid<int32_t>(here) : count_valid<int64_t>(here);
+  const int64_t rows = count_targets(targets);
+  TargetsMet::report(rows, targets.numel());
   return std::max<int64_t>(rows, 1);
 }
 
@@ -45,6 +46,22 @@ std::shared_ptr<Tensor> early_contribution(const Variable& x) {
 }
 
 }  // namespace
+
+int64_t count_targets(const Tensor& targets) {
+  if (targets.device().type == DeviceType::meta) return targets.numel();
+  const Tensor here = contiguous(to(targets, host));
+  return here.dtype() == DType::i32 ? count_valid<int32_t>(here) : count_valid<int64_t>(here);
+}
+
+TargetsMet::TargetsMet() : outer_(std::exchange(innermost, this)) {}
+TargetsMet::~TargetsMet() { innermost = outer_; }
+
+void TargetsMet::report(int64_t targets, int64_t positions) {
+  if (!innermost || recomputing()) return;
+  ++innermost->losses_;
+  innermost->targets_ += targets;
+  innermost->positions_ += positions;
+}
 
 float expected_seed() { return foretold.value_or(1); }
 std::optional<float> foretold_seed() { return foretold; }

@@ -8,6 +8,10 @@
 //     StepResult result = engine->step();        // updates after every micro_steps-th call
 //   engine->save("out");                         // goes on from there: engine->load("out")
 //
+// Positions without a target: a step follows the mean over all its targets, wherever they lie. Where some of a
+// micro-batch's targets are −1, forward is told how many there are, of the run's micro-batch × context:
+//     engine->forward(loss, {.count = count_targets(batch.targets), .of = micro_batch * context});
+//
 // What fails: an exception out of forward, backward or step drops the whole optimizer step, whether the closure, a
 // hook, an op, the memory's end or a number that isn't finite was its cause. The engine has then waited for what was
 // under way, released what it had gathered, and forgotten the step's losses and gradients; steps() is unchanged, and
@@ -36,10 +40,16 @@
 
 namespace sg::dist {
 
+// What a micro-batch weighs: count ÷ of (numerics, rule 2).
+struct Targets {
+  int64_t count = 0;  // positions of this rank's micro-batch that have a target
+  int64_t of = 0;     // the run's micro-batch × context, the same in all micro-batches of all ranks
+};
+
 struct StepResult {
   bool complete = false;  // this call ended an optimizer step; the rest is set only then
   bool applied = false;   // parameters changed
-  float loss = 0;         // mean over the step's micro-batches of all ranks (numerics, rule 11)
+  float loss = 0;         // mean over the step's targets of all ranks (numerics, rule 11)
   double norm = 0;        // global gradient norm, unclipped
   double loss_scale = 1;  // that multiplied this step's loss
   std::string skipped;    // why nothing changed
@@ -64,14 +74,18 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Runs the closure, which returns one f32 value: the mean loss of this rank's micro-batch. Gradients that its ops
-  // make already may lie in the engine's memory. Usage error between backward and step.
-  virtual Variable forward(const std::function<Variable()>& loss) = 0;
-  // Gradients of loss · scale / micro_steps; communication starts while it runs. Usage error unless forward came
-  // before.
+  // Runs the closure, which returns one f32 value: the mean loss over the targets of this rank's micro-batch. Gradients
+  // that its ops make already may lie in the engine's memory. Without `targets` every position has one. Usage error
+  // between backward and step; where the closure's losses met targets of −1 and `targets` isn't given; where its only
+  // loss counted others than `targets` says.
+  virtual Variable forward(const std::function<Variable()>& loss, const std::optional<Targets>& targets = {}) = 0;
+  // Gradients of loss · scale · weight / micro_steps; communication starts while it runs. A micro-batch without targets
+  // runs nothing (zero3 among several ranks: its units' calls, with zeros) and counts as zeros. Usage error unless
+  // forward came before.
   virtual void backward(const Variable& loss) = 0;
   // Error numeric: a loss or gradient that isn't finite under OnNonFinite::stop, or an overflow at the smallest loss
-  // scale; it names step, rank, micro-batch or parameter. Parameters are unchanged then.
+  // scale; it names step, rank, micro-batch or parameter. A step without any target is one too. Parameters are
+  // unchanged then.
   virtual StepResult step() = 0;
 
   virtual void set_learning_rate(double lr) = 0;

@@ -67,13 +67,13 @@ std::vector<double> chunk_sums(const Tensor& gradient) {
   return to(sums, host).to_vector<double>();
 }
 
-double global_norm(std::span<const double> parameter_sums, double scale) {
-  return std::sqrt(tree_sum(parameter_sums)) / scale;
+double global_norm(std::span<const double> parameter_sums, double scale, double more) {
+  return more * std::sqrt(tree_sum(parameter_sums)) / scale;
 }
 
-float clip_factor(double norm, double clip, double scale) {
-  if (clip == 0) return static_cast<float>(1 / scale);
-  return static_cast<float>(std::min(1.0, clip / (norm + 1e-6)) / scale);
+float clip_factor(double norm, double clip, double scale, double more) {
+  const double clipped = clip == 0 ? 1.0 : std::min(1.0, clip / (norm + 1e-6));
+  return static_cast<float>(more * clipped / scale);
 }
 
 }  // namespace sg::optim

@@ -30,9 +30,10 @@ double join(std::span<const Subtree> parts, int64_t total);
 // Sums of squares by chunk of a dense one-dimensional gradient; zeros on meta.
 std::vector<double> chunk_sums(const Tensor& gradient);
 
-// Of the parameters' sums of squares, of gradients that are `scale` times too large.
-double global_norm(std::span<const double> parameter_sums, double scale = 1);
-// What the optimizer multiplies gradients by: min(1, clip / (norm + 1e-6)) / scale, or 1 / scale where clip is 0 (off).
-float clip_factor(double norm, double clip, double scale = 1);
+// `more` times the norm of gradients that are `scale` times too large, from their parameters' sums of squares.
+double global_norm(std::span<const double> parameter_sums, double scale = 1, double more = 1);
+// What the optimizer multiplies gradients by: more · min(1, clip / (norm + 1e-6)) / scale, or more / scale where clip
+// is 0 (off).
+float clip_factor(double norm, double clip, double scale = 1, double more = 1);
 
 }  // namespace sg::optim

@@ -4,6 +4,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/ops.h"
+#include "autograd/targets.h"
 #include "core/error.h"
 #include "core/ops.h"
 #include "core/shard_array.h"
@@ -37,6 +38,17 @@ std::vector<int> units_of(const std::vector<Unit>& units) {
     result.push_back(static_cast<int>(owner - units.begin()));
   }
   return result;
+}
+
+// Losses have counted their targets: a weight that is missing or another's would be a wrong step.
+void check_weight(const std::optional<Targets>& given, const TargetsMet& met) {
+  check(
+      given || met.targets() == met.positions(),
+      "forward: {} of {} positions have no target (−1): give forward their number, {{.count = {}, .of = micro-batch × "
+      "context}}, so that the step follows the mean over all its targets",
+      met.positions() - met.targets(), met.positions(), met.targets());
+  check(!given || met.losses() != 1 || met.targets() == given->count,
+        "forward: it was given {} targets, the loss counted {}", given ? given->count : 0, met.targets());
 }
 
 }  // namespace
@@ -171,21 +183,40 @@ Tensor BucketEngine::gradient_of(int position) {
 // ---- a micro-step
 
 double BucketEngine::seed() const {
-  return scale_ / (options_.micro_steps * (divides_at_loss() ? comm_.size() : options_.predivide));
+  return scale_ * weight_ / (options_.micro_steps * (divides_at_loss() ? comm_.size() : options_.predivide));
 }
 
-Variable BucketEngine::forward(const std::function<Variable()>& loss) {
+void BucketEngine::weigh(const std::optional<Targets>& targets) {
+  weight_ = 1;
+  if (!targets) return;
+  check(targets->of > 0 && targets->count >= 0 && targets->count <= targets->of,
+        "forward: {} targets of {} positions: give the micro-batch's targets and the run's micro-batch × context",
+        targets->count, targets->of);
+  check(
+      positions_ == 0 || positions_ == targets->of,
+      "forward: targets of {} positions in a step whose micro-batches before are of {}: it is the run's micro-batch × "
+      "context, not the batch's own size",
+      targets->of, positions_);
+  positions_ = targets->of;
+  weight_ = static_cast<double>(targets->count) / static_cast<double>(targets->of);
+}
+
+Variable BucketEngine::forward(const std::function<Variable()>& loss, const std::optional<Targets>& targets) {
   check_usable("forward");
   check(phase_ != Progress::backward_done, "forward: call step first: gradients of the micro-step before wait for it");
   const trace::Span span("forward");
   return attempt([&] {
     rejoin();
     scale_ = scaler_ ? scaler_->scale() : 1;
+    weigh(targets);
     begin_micro_step();
-    ExpectedSeed scope(static_cast<float>(seed()));
+    const float expected = static_cast<float>(seed());
+    ExpectedSeed scope(weight_ > 0 ? std::optional<float>(expected) : std::nullopt);
+    TargetsMet met;
     Variable result = loss();
     check(result.defined() && result.numel() == 1 && result.dtype() == DType::f32,
           "forward: the closure must return one f32 loss");
+    if (result.device().type != DeviceType::meta) check_weight(targets, met);
     phase_ = Progress::forward_done;
     return result;
   });
@@ -197,9 +228,11 @@ void BucketEngine::backward(const Variable& loss) {
   const trace::Span span("backward");
   attempt([&] {
     const bool backed = loss.device().type != DeviceType::meta;
-    losses_.push_back(backed ? loss.item() : 0.0f);
+    losses_.push_back(backed && weight_ > 0 ? loss.item() : 0.0f);
+    weights_.push_back(weight_);
     in_backward_ = true;
-    check_leaves(sg::backward(loss, {.seed = full(loss.shape(), seed())}));
+    if (weight_ > 0 || communicates_in_backward())
+      check_leaves(sg::backward(loss, {.seed = full(loss.shape(), seed())}));
     // Parameters that this pass didn't reach count as zero, so that nothing stale survives.
     for (size_t i = 0; i < seen_.size(); ++i) count(static_cast<int>(i));
     in_backward_ = false;
@@ -233,7 +266,8 @@ void BucketEngine::arrived(int position) {
 void BucketEngine::count(int position) {
   Seen& seen = seen_[static_cast<size_t>(position)];
   if (seen == Seen::counted) return;
-  if (seen == Seen::nothing) fill_(space_.parameters()[static_cast<size_t>(position)].parameter.gradient_buffer(), 0);
+  if (seen == Seen::nothing || weight_ == 0)
+    fill_(space_.parameters()[static_cast<size_t>(position)].parameter.gradient_buffer(), 0);
   seen = Seen::counted;
   --missing_[static_cast<size_t>(space_.bucket_of(position))];
   const int buckets = static_cast<int>(missing_.size());

@@ -29,7 +29,7 @@ class BucketEngine : public Engine, private LeafKeeper {
  public:
   ~BucketEngine() override;
 
-  Variable forward(const std::function<Variable()>& loss) final;
+  Variable forward(const std::function<Variable()>& loss, const std::optional<Targets>& targets) final;
   void backward(const Variable& loss) final;
   StepResult step() final;
   void set_learning_rate(double lr) final { lr_ = lr; }
@@ -96,6 +96,8 @@ class BucketEngine : public Engine, private LeafKeeper {
   // For every engine's destructor, while it is still whole; later calls do nothing.
   void retire() noexcept;
 
+  // Whether peers' backward waits for calls that this rank makes in its own.
+  virtual bool communicates_in_backward() const { return false; }
   // Whether a parameter's gradient counts as soon as it is complete, or only when the engine says so by count().
   virtual bool counts_at_once(int position) const {
     (void)position;
@@ -176,8 +178,10 @@ class BucketEngine : public Engine, private LeafKeeper {
   StepResult end_step();
   std::vector<StepReport> exchange(const std::vector<Tensor>& gradients);
   void look_alone(const std::vector<Tensor>& gradients);
-  StepResult judge(const std::vector<StepReport>& reports);
+  // more: what gradients are multiplied by since not every position has a target (weight_factor).
+  StepResult judge(const std::vector<StepReport>& reports, double more);
   std::string nonfinite_cause(const std::vector<StepReport>& reports, std::span<const double> sums) const;
+  void weigh(const std::optional<Targets>& targets);
   double seed() const;
 
   double lr_;
@@ -196,9 +200,12 @@ class BucketEngine : public Engine, private LeafKeeper {
   int micro_step_ = 0;
   int64_t step_ = 0;
   enum class Progress : uint8_t { idle, forward_done, backward_done } phase_ = Progress::idle;
-  double scale_ = 1;           // that multiplied this micro-step's loss
-  std::vector<float> losses_;  // of this rank's micro-steps
-  std::vector<int> missing_;   // by bucket: parameters whose gradient hasn't arrived
+  double scale_ = 1;             // that multiplied this micro-step's loss
+  double weight_ = 1;            // this micro-batch's targets over its positions
+  int64_t positions_ = 0;        // that weights are over; 0 where none was given
+  std::vector<float> losses_;    // of this rank's micro-steps
+  std::vector<double> weights_;  // likewise
+  std::vector<int> missing_;     // by bucket: parameters whose gradient hasn't arrived
   enum class Seen : uint8_t { nothing, gradient, counted };
   std::vector<Seen> seen_;  // by position
   bool in_backward_ = false;

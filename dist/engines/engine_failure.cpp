@@ -31,6 +31,8 @@ void BucketEngine::drop_step() noexcept {
   }
   begin_gradients();
   losses_.clear();
+  weights_.clear();
+  positions_ = 0;
   nonfinite_.reset();
   micro_step_ = 0;
   phase_ = Progress::idle;

@@ -21,16 +21,20 @@ StepResult BucketEngine::end_step() {
   limit_in_flight(0);
   std::vector<Tensor> gradients;
   for (const Owned& part : owned_) gradients.push_back(part.gradient.total());
-  StepResult result = judge(exchange(gradients));
+  const std::vector<StepReport> reports = exchange(gradients);
+  const double more = weight_factor(reports, step_);
+  StepResult result = judge(reports, more);
   if (result.applied) {
     torn_ = fmt::format("the update of step {} failed half-way", step_);
-    optimizer_->step(gradients, lr_, optim::clip_factor(result.norm, options_.clip, result.loss_scale));
+    optimizer_->step(gradients, lr_, optim::clip_factor(result.norm, options_.clip, result.loss_scale, more));
     publish();
     torn_.clear();
   }
   ++step_;
   micro_step_ = 0;
   losses_.clear();
+  weights_.clear();
+  positions_ = 0;
   nonfinite_.reset();
   flags_ = 0;
   return result;
@@ -46,12 +50,13 @@ std::vector<StepReport> BucketEngine::exchange(const std::vector<Tensor>& gradie
       runs.push_back(gradients[i].slice(0, begin, begin + slice.size()));
     }
   }
-  if (comm_.device().type == DeviceType::meta) return {{flags_, {}, losses_, {}}};  // a dry run has no values
-  const bool whole = norm_->ranks() == 1;  // every rank holds everything: no need to send it
+  if (comm_.device().type == DeviceType::meta)
+    return {{flags_, {}, losses_, weights_, positions_, {}}};  // a dry run has no values
+  const bool whole = norm_->ranks() == 1;                      // every rank holds everything: no need to send it
   std::vector<double> roots = norm_->roots(whole ? 0 : comm_.rank(), runs);
   const auto finite = [](double root) { return std::isfinite(root); };
   if (comm_.size() == 1 && !nonfinite_ && !std::all_of(roots.begin(), roots.end(), finite)) look_alone(gradients);
-  StepReport mine{flags_, nonfinite_, losses_, {}};
+  StepReport mine{flags_, nonfinite_, losses_, weights_, positions_, {}};
   if (!whole) mine.roots = std::move(roots);
   std::vector<StepReport> reports;
   for (const std::string& bytes : comm_.all_gather_bytes({"step.report", Phase::metrics}, encode(mine))) {
@@ -72,7 +77,7 @@ void BucketEngine::look_alone(const std::vector<Tensor>& gradients) {
 }
 
 // From what all ranks know, the same verdict on each: whether the update is applied, and if not, why.
-StepResult BucketEngine::judge(const std::vector<StepReport>& reports) {
+StepResult BucketEngine::judge(const std::vector<StepReport>& reports, double more) {
   StepResult result;
   result.complete = true;
   result.loss = mean_loss(reports);
@@ -80,7 +85,7 @@ StepResult BucketEngine::judge(const std::vector<StepReport>& reports) {
   const bool dry = comm_.device().type == DeviceType::meta;
   const std::vector<double> sums =
       dry ? std::vector<double>() : norm_->parameter_sums(roots_of(reports, norm_->ranks()));
-  result.norm = optim::global_norm(sums, scale_);
+  result.norm = optim::global_norm(sums, scale_, more);
   for (const StepReport& report : reports) result.flags |= report.flags;
   const std::string cause = nonfinite_cause(reports, sums);
   result.applied = cause.empty();

@@ -12,17 +12,47 @@ struct Header {
   uint32_t flags;
   int32_t nonfinite_rank;
   int64_t nonfinite_offset;  // −1: none
-  uint64_t losses, roots;
+  int64_t positions;
+  uint64_t losses, roots;  // and as many weights as losses
 };
+
+template <class T>
+void append(std::string& bytes, const std::vector<T>& values) {
+  if (!values.empty()) bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+template <class T>
+std::vector<T> take(std::string_view& bytes, size_t count) {
+  std::vector<T> values(count);
+  if (count > 0) std::memcpy(values.data(), bytes.data(), count * sizeof(T));
+  bytes.remove_prefix(count * sizeof(T));
+  return values;
+}
+
+// What `value` gives for each micro-batch, by its number.
+template <class Value>
+std::vector<double> by_number(std::span<const StepReport> reports, Value&& value) {
+  std::vector<double> values;
+  for (size_t j = 0; j < reports[0].losses.size(); ++j) {
+    for (const StepReport& report : reports) values.push_back(value(report, j));
+  }
+  return values;
+}
+
+std::vector<double> weights_of(std::span<const StepReport> reports) {
+  return by_number(reports, [](const StepReport& r, size_t j) { return r.weights.at(j); });
+}
 
 }  // namespace
 
 std::string encode(const StepReport& report) {
   const NonFinite none{0, -1}, found = report.nonfinite.value_or(none);
-  const Header header{report.flags, found.rank, found.offset, report.losses.size(), report.roots.size()};
+  const Header header{report.flags,     found.rank,           found.offset,
+                      report.positions, report.losses.size(), report.roots.size()};
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  bytes.append(reinterpret_cast<const char*>(report.losses.data()), report.losses.size() * sizeof(float));
-  bytes.append(reinterpret_cast<const char*>(report.roots.data()), report.roots.size() * sizeof(double));
+  append(bytes, report.losses);
+  append(bytes, report.weights);
+  append(bytes, report.roots);
   return bytes;
 }
 
@@ -30,22 +60,41 @@ StepReport decode(std::string_view bytes) {
   Header header;
   invariant(bytes.size() >= sizeof header, "step report: {} bytes", bytes.size());
   std::memcpy(&header, bytes.data(), sizeof header);
-  const size_t losses = header.losses * sizeof(float), roots = header.roots * sizeof(double);
+  const size_t losses = header.losses * (sizeof(float) + sizeof(double)), roots = header.roots * sizeof(double);
   invariant(bytes.size() == sizeof header + losses + roots, "step report: {} bytes for {} losses and {} roots",
             bytes.size(), header.losses, header.roots);
-  StepReport report{header.flags, std::nullopt, std::vector<float>(header.losses), std::vector<double>(header.roots)};
+  bytes.remove_prefix(sizeof header);
+  StepReport report;
+  report.flags = header.flags;
   if (header.nonfinite_offset >= 0) report.nonfinite = NonFinite{header.nonfinite_rank, header.nonfinite_offset};
-  if (losses > 0) std::memcpy(report.losses.data(), bytes.data() + sizeof header, losses);
-  if (roots > 0) std::memcpy(report.roots.data(), bytes.data() + sizeof header + losses, roots);
+  report.positions = header.positions;
+  report.losses = take<float>(bytes, header.losses);
+  report.weights = take<double>(bytes, header.losses);
+  report.roots = take<double>(bytes, header.roots);
   return report;
 }
 
 float mean_loss(std::span<const StepReport> reports) {
-  std::vector<double> losses;
-  for (size_t j = 0; j < reports[0].losses.size(); ++j) {
-    for (const StepReport& report : reports) losses.push_back(report.losses.at(j));
+  const std::vector<double> losses = by_number(
+      reports, [](const StepReport& r, size_t j) { return r.weights.at(j) * static_cast<double>(r.losses[j]); });
+  return static_cast<float>(tree_sum(losses) / tree_sum(weights_of(reports)));
+}
+
+double weight_factor(std::span<const StepReport> reports, int64_t step) {
+  int64_t positions = 0;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const int64_t own = reports[rank].positions;
+    check(own == 0 || positions == 0 || own == positions,
+          "step {}: targets of {} positions at rank {}, of {} before: it is the run's micro-batch × context, the same "
+          "on all ranks",
+          step, own, rank, positions);
+    if (own != 0) positions = own;
   }
-  return static_cast<float>(tree_sum(losses) / static_cast<double>(losses.size()));
+  const std::vector<double> weights = weights_of(reports);
+  const double sum = tree_sum(weights);
+  check(ErrorKind::numeric, sum > 0, "step {}: none of its {} micro-batches has a target; parameters are unchanged",
+        step, weights.size());
+  return static_cast<double>(weights.size()) / sum;
 }
 
 }  // namespace sg::dist

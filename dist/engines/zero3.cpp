@@ -150,6 +150,8 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
     return positions;
   }
 
+  bool communicates_in_backward() const override { return comm_.size() > 1; }  // units are gathered again
+
   // Ranks must make their calls in one order, even where only some use a parameter: its gradient counts when the last
   // call of its units has ended, which is the same on all ranks, whether one has arrived or not. Where only one unit
   // has it, what ends within that unit's call may leave at once.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "autograd/targets.h"
 #include "core/device.h"
 #include "core/trace.h"
 #include "dist/config/config.h"
@@ -183,11 +184,13 @@ dist::StepResult Trainer::step(Feed& feed) {
   engine_->set_learning_rate(lr);
   if (stop_requested()) engine_->raise_flags(stop_asked);
   if (saver_ && saver_->busy()) engine_->raise_flags(save_busy);
+  const int64_t positions = options_.micro_batch * *options_.size.context;
   dist::StepResult result;
   while (!result.complete) {
     const Batch batch = feed.next();
     nn::MicroStepScope scope(options_.seed, batch.step, batch.first_sample);
-    const Variable loss = engine_->forward([&] { return model_->loss(batch.tokens, batch.targets); });
+    const Variable loss = engine_->forward([&] { return model_->loss(batch.tokens, batch.targets); },
+                                           dist::Targets{count_targets(batch.targets), positions});
     engine_->backward(loss);
     result = engine_->step();
   }

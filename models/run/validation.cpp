@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/targets.h"
 #include "core/ops.h"
 
 namespace sg::models {
@@ -12,7 +13,7 @@ namespace {
 
 struct BatchLoss {
   double loss = 0;  // the mean over the batch, an f32
-  int64_t tokens = 0;
+  int64_t targets = 0;
 };
 
 // One pass over this rank's batches: rank, rank + N, … Every rank runs equally often, since engines may communicate in
@@ -26,7 +27,7 @@ std::vector<BatchLoss> own_losses(LanguageModel& model, const Dataset& data, int
     const auto index = static_cast<uint64_t>(std::min(number, count - 1));
     const Batch batch = data.validation_batch(index, rows, model.context());
     const float loss = model.loss(batch.tokens, batch.targets).item();
-    if (number < count) losses.push_back({loss, batch.targets.numel()});
+    if (number < count) losses.push_back({loss, count_targets(batch.targets)});
   }
   return losses;
 }
@@ -54,12 +55,12 @@ double validation_loss(LanguageModel& model, const Dataset& data, const Validati
   model.train(training);
 
   std::vector<double> sums;
-  double tokens = 0;
+  double targets = 0;
   for (const BatchLoss& batch : gather(own, count, comm)) {
-    sums.push_back(batch.loss * static_cast<double>(batch.tokens));
-    tokens += static_cast<double>(batch.tokens);
+    sums.push_back(batch.loss * static_cast<double>(batch.targets));
+    targets += static_cast<double>(batch.targets);
   }
-  return tree_sum(sums) / tokens;
+  return tree_sum(sums) / targets;
 }
 
 }  // namespace sg::models
