@@ -171,7 +171,8 @@ void Work::wait() {
   if (!state_->event.done()) {
     const auto begin = Watch::Clock::now();
     state_->event.wait();
-    state_->shared->traffic.add_exposed(seconds_since(begin));
+    // Of the call's own time: what came before it in the stream is exposed where that is waited for.
+    state_->shared->traffic.add_exposed(std::min(seconds_since(begin), state_->seconds));
   }
   state_->event.wait();
   for (auto& action : std::exchange(state_->actions, {})) action();

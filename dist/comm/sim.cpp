@@ -11,8 +11,8 @@ namespace {
 
 class SimTransport final : public Transport {
  public:
-  SimTransport(int rank, int size, int group, Imitated imitated)
-      : rank_(rank), size_(size), group_(group), imitated_(imitated) {}
+  SimTransport(int rank, int size, int group, Imitated imitated, SeesShards sees)
+      : rank_(rank), size_(size), group_(group), imitated_(imitated), sees_(std::move(sees)) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -28,7 +28,8 @@ class SimTransport final : public Transport {
         std::memcpy(receive[p].data, send[p].data, std::min(send[p].bytes, receive[p].bytes));
     }
   }
-  std::optional<NonFinite> reduce_ordered(const ReduceJob&, Watch&) override {
+  std::optional<NonFinite> reduce_ordered(const ReduceJob& job, Watch&) override {
+    if (sees_) sees_(job.shards);
     if (imitated_ == Imitated::mpi && size_ > 1 && !slices_.defined()) slices_ = reduction_slices(size_);
     return {};
   }
@@ -37,7 +38,7 @@ class SimTransport final : public Transport {
   std::unique_ptr<Transport> split(const std::vector<int>& colours, const std::vector<int>&, int group) override {
     const auto mine = colours[static_cast<size_t>(rank_)];
     return std::make_unique<SimTransport>(0, static_cast<int>(std::count(colours.begin(), colours.end(), mine)), group,
-                                          imitated_);
+                                          imitated_, sees_);
   }
   void fail(const std::string&) noexcept override {}
   void abort(const std::string& message, int) override { throw Bug(message); }
@@ -46,17 +47,19 @@ class SimTransport final : public Transport {
  private:
   const int rank_, size_, group_;
   const Imitated imitated_;
+  const SeesShards sees_;
   Tensor slices_;
   FlightBoard board_;
 };
 
 }  // namespace
 
-std::unique_ptr<Comm> connect_sim(int rank, int ranks, Device device, Imitated group) {
+std::unique_ptr<Comm> connect_sim(int rank, int ranks, Device device, Imitated group, SeesShards sees) {
   check(device.type == DeviceType::meta, "sim: a meta device is needed, not {}", device);
   check(0 <= rank && rank < ranks, "sim: rank {} of {}", rank, ranks);
   auto shared = std::make_shared<CommShared>(device, Checks::never, 1e9);
-  return std::make_unique<Comm>(std::make_unique<SimTransport>(rank, ranks, 0, group), std::move(shared));
+  return std::make_unique<Comm>(std::make_unique<SimTransport>(rank, ranks, 0, group, std::move(sees)),
+                                std::move(shared));
 }
 
 }  // namespace sg::dist

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <set>
+#include <memory>
 
 #include "core/io/atomic_file.h"
 #include "models/run/commands.h"
@@ -21,20 +21,19 @@ std::vector<EngineKind> engines_of(const CompareOptions& options) {
   return engines;
 }
 
-EngineRun run_engine(const Family& family, const TrainOptions& options, const Dataset& data, dist::Comm& comm) {
+// In a group of its own, whose memory for sums goes with it: every engine's books begin empty.
+EngineRun run_engine(const Family& family, const TrainOptions& options, const Dataset& data, dist::Comm& everybody) {
+  const std::unique_ptr<dist::Comm> group = everybody.split(0, everybody.rank());
+  dist::Comm& comm = *group;
   comm.traffic().reset();
   Trainer trainer(family, options, data, comm);
   trainer.run();
   const Json receipt = trainer.receipt();
   Json planned;
   if (comm.rank() == 0) {
-    // Each figure is the largest of all ranks, the measured one too: rank 0 draws initial values and holds more then.
-    uint64_t total = 0, setup = 0;
-    for (const int rank : std::set{0, comm.size() - 1}) {
-      const Ledger memory = plan_rank(family, trainer.dry_run(), options.engine.engine, rank).memory;
-      total = std::max(total, memory.total_peak()), setup = std::max(setup, memory.setup_peak());
-    }
-    planned = {{"total", total}, {"setup", setup}};
+    // Each figure is the largest of all ranks, the measured one too.
+    const MemoryPeaks most = plan_engine(family, trainer.dry_run(), options.engine.engine, {}).most;
+    planned = {{"total", most.total}, {"setup", most.setup}};
   }
   return {dist::name_of(options.engine.engine), receipt, planned};
 }

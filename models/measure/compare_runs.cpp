@@ -58,15 +58,20 @@ Json traffic_per_step(const Json& by_rank, uint64_t steps) {
 }
 
 // Names in rising order of a value; equal ones stay in the order of the runs.
-template <class Value>
-Json sorted_by(const Json& engines, const char* key) {
-  std::vector<std::pair<Value, std::string>> order;
-  for (const auto& [name, engine] : engines.items()) order.emplace_back(engine.at(key).template get<Value>(), name);
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  Json names = Json::array();
-  for (const auto& [value, name] : order) names.push_back(name);
-  return names;
+template <class ValueOf>
+Json sorted_by(const Json& engines, const ValueOf& value_of) {
+  std::vector<std::string> order;
+  for (const auto& [name, engine] : engines.items()) order.push_back(name);
+  std::stable_sort(order.begin(), order.end(), [&](const std::string& a, const std::string& b) {
+    return value_of(engines.at(a)) < value_of(engines.at(b));
+  });
+  return order;
 }
+
+double step_ms_of(const Json& engine) { return engine.at("step_ms").get<double>(); }
+
+uint64_t states_of(const Json& engine) { return engine.at("model_state").get<uint64_t>(); }
+uint64_t peak_of(const Json& engine) { return engine.at("memory").at("total").get<uint64_t>(); }
 
 // The textbook's order of those that ran.
 Json textbook(const Json& engines, bool reverse) {
@@ -159,8 +164,9 @@ Json compare_runs(const std::vector<EngineRun>& runs) {
           {"precision", shared.at("precision")},
           {"numerics", shared.at("numerics")},
           {"reference", reference.engine},
-          {"by_speed", sorted_by<double>(engines, "step_ms")},
-          {"by_memory", sorted_by<uint64_t>(engines, "model_state")},
+          {"by_speed", sorted_by(engines, step_ms_of)},
+          {"by_memory", sorted_by(engines, states_of)},
+          {"by_peak", sorted_by(engines, peak_of)},
           {"textbook", {{"by_speed", textbook(engines, false)}, {"by_memory", textbook(engines, true)}}},
           {"engines", std::move(engines)}};
 }
@@ -191,8 +197,9 @@ std::string comparison_text(const Json& c) {
   const Json& book = c.at("textbook");
   text += fmt::format("fastest first:        {}   (textbook: {})\n", joined(c.at("by_speed"), " > "),
                       joined(book.at("by_speed"), " > "));
-  return text + fmt::format("least memory first:   {}   (textbook: {})\n", joined(c.at("by_memory"), " > "),
-                            joined(book.at("by_memory"), " > "));
+  text += fmt::format("least states first:   {}   (textbook: {})\n", joined(c.at("by_memory"), " > "),
+                      joined(book.at("by_memory"), " > "));
+  return text + fmt::format("lowest peak first:    {}\n", joined(c.at("by_peak"), " > "));
 }
 
 }  // namespace sg::models

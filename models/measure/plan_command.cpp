@@ -34,13 +34,13 @@ Hardware measured_here(DType precision) {
 
 std::string table_row(const EnginePlan& plan) {
   std::string row =
-      fmt::format("{:<6} {:>10.4g}", dist::name_of(plan.engine), static_cast<double>(plan.model_states()) * 1e-9);
+      fmt::format("{:<6} {:>10.4g}", dist::name_of(plan.engine), static_cast<double>(plan.most.model_states) * 1e-9);
   for (Category c : {Category::parameters, Category::gradients, Category::optimizer, Category::accumulation,
                      Category::buckets, Category::live, Category::activations, Category::workspace}) {
-    row += fmt::format(" {:>9.4g}", static_cast<double>(plan.memory.peak(c)) * 1e-9);
+    row += fmt::format(" {:>9.4g}", static_cast<double>(plan.most.of(c)) * 1e-9);
   }
-  return row + fmt::format(" {:>9.4g} {:>9.4g}", static_cast<double>(plan.memory.total_peak()) * 1e-9,
-                           static_cast<double>(plan.memory.setup_peak()) * 1e-9);
+  return row + fmt::format(" {:>9.4g} {:>9.4g}", static_cast<double>(plan.most.total) * 1e-9,
+                           static_cast<double>(plan.most.setup) * 1e-9);
 }
 
 std::string traffic_row(const EnginePlan& plan) {
@@ -59,11 +59,11 @@ std::string traffic_row(const EnginePlan& plan) {
 Json json_of(const EnginePlan& plan) {
   Json memory;
   for (int c = 0; c < category_count; ++c)
-    memory[name_of(static_cast<Category>(c))] = plan.memory.peak(static_cast<Category>(c));
-  memory["total"] = plan.memory.total_peak();
-  memory["setup"] = plan.memory.setup_peak();
+    memory[name_of(static_cast<Category>(c))] = plan.most.of(static_cast<Category>(c));
+  memory["total"] = plan.most.total;
+  memory["setup"] = plan.most.setup;
   return {{"engine", dist::name_of(plan.engine)},
-          {"model_states", plan.model_states()},
+          {"model_states", plan.most.model_states},
           {"memory", memory},
           {"traffic", traffic_of(plan.traffic)},
           {"step_seconds", plan.step_seconds()},
@@ -122,9 +122,10 @@ void plan(const Family& family, const PlanOptions& given) {
           family.name, *size.layers, *size.width, *size.heads, *size.vocab, static_cast<double>(parameters) * 1e-9,
           options.world, precision_name(options.engine.precision), options.micro_batch, *size.context, on.name)
           .c_str());
-  std::printf("GB (10^9 bytes) per rank, peaks:\n%-6s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "engine",
-              "states", "params", "grads", "optimizer", "accum.", "buckets", "live", "activ.", "workspace", "total",
-              "set-up");
+  std::printf(
+      "GB (10^9 bytes), peaks, each of the rank with most:\n%-6s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n",
+      "engine", "states", "params", "grads", "optimizer", "accum.", "buckets", "live", "activ.", "workspace", "total",
+      "set-up");
   for (const EnginePlan& p : plans) std::printf("%s\n", table_row(p).c_str());
   std::printf("GB per rank and step:\n");
   for (const EnginePlan& p : plans) std::printf("%s\n", traffic_row(p).c_str());

@@ -1,6 +1,8 @@
 #include "models/run/plan.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "core/device.h"
 #include "core/ops.h"
@@ -85,17 +87,25 @@ void dry_step(LanguageModel& model, dist::Engine& engine, const PlanOptions& opt
   }
 }
 
-}  // namespace
-
-uint64_t EnginePlan::model_states() const {
-  uint64_t bytes = 0;
+MemoryPeaks peaks_of(const Ledger& ledger) {
+  MemoryPeaks peaks{.total = ledger.total_peak(), .setup = ledger.setup_peak()};
+  for (int c = 0; c < category_count; ++c)
+    peaks.by_category[static_cast<size_t>(c)] = ledger.peak(static_cast<Category>(c));
   for (Category c : {Category::parameters, Category::gradients, Category::optimizer, Category::accumulation})
-    bytes += memory.peak(c);
-  return bytes;
+    peaks.model_states += ledger.peak(c);
+  return peaks;
 }
 
-EnginePlan plan_rank(const Family& family, const PlanOptions& given, dist::EngineKind engine, int rank,
-                     const Hardware& on) {
+void raise_to(MemoryPeaks& most, const MemoryPeaks& peaks) {
+  for (size_t c = 0; c < most.by_category.size(); ++c)
+    most.by_category[c] = std::max(most.by_category[c], peaks.by_category[c]);
+  most.model_states = std::max(most.model_states, peaks.model_states);
+  most.total = std::max(most.total, peaks.total);
+  most.setup = std::max(most.setup, peaks.setup);
+}
+
+EnginePlan run_dry(const Family& family, const PlanOptions& given, dist::EngineKind engine, int rank,
+                   const Hardware& on, const dist::SeesShards& sees) {
   PlanOptions options = given;
   options.engine.engine = engine;
   const Device device = options.dry_device;
@@ -103,7 +113,7 @@ EnginePlan plan_rank(const Family& family, const PlanOptions& given, dist::Engin
   const int threads = options.threads > 0 ? options.threads : std::max(1, available_processors() / options.world);
   configure(device, {.threads = threads});
   pool(device).reset_peaks();
-  auto comm = dist::connect_sim(rank, options.world, device, options.imitated);
+  auto comm = dist::connect_sim(rank, options.world, device, options.imitated, sees);
   const std::unique_ptr<LanguageModel> model = build_on_meta(family, options.size, 1);
   auto dry = dist::initialize(model->units(), options.engine, *comm);
   EnginePlan plan;
@@ -115,16 +125,65 @@ EnginePlan plan_rank(const Family& family, const PlanOptions& given, dist::Engin
   dry_step(*model, *dry, options, 1);
   dry->synchronize();
   plan.memory = pool(device).ledger();
+  plan.most = peaks_of(plan.memory);
   plan.traffic = difference(comm->traffic().table(), before);
   if (on.flops > 0) estimate(plan, options, training_products(family, options.size, options.micro_batch), on);
   return plan;
 }
 
+// What every rank owns of each sum in the order of the engine's calls, found by running one of them.
+std::vector<std::vector<int64_t>> owned_by_rank(const Family& family, const PlanOptions& given,
+                                                dist::EngineKind engine) {
+  PlanOptions options = given;
+  options.engine.reduction = dist::Algorithm::ordered;  // the partition is the same, and the group sees it
+  std::vector<std::vector<int64_t>> owned(static_cast<size_t>(options.world));
+  run_dry(family, options, engine, 0, {}, [&](const dist::Shards& shards) {
+    for (int rank = 0; rank < shards.ranks(); ++rank) owned[static_cast<size_t>(rank)].push_back(shards.count(rank));
+  });
+  return owned;
+}
+
+// The ranks above 0 whose books may hold the most (plan_engine).
+std::vector<int> ranks_to_plan(const std::vector<std::vector<int64_t>>& owned) {
+  const size_t most_ranks = owned.size() <= 64 ? 64 : 8;
+  using Candidate = std::pair<int64_t, int>;  // what it owns, its rank
+  std::vector<Candidate> candidates;
+  for (size_t rank = 1; rank < owned.size(); ++rank)
+    candidates.emplace_back(std::accumulate(owned[rank].begin(), owned[rank].end(), int64_t{0}),
+                            static_cast<int>(rank));
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.first > b.first; });
+  std::vector<int> chosen;
+  for (const auto& [sum, rank] : candidates) {
+    const auto& mine = owned[static_cast<size_t>(rank)];
+    const bool covered = std::any_of(chosen.begin(), chosen.end(), [&](int other) {
+      const auto& more = owned[static_cast<size_t>(other)];
+      return std::equal(mine.begin(), mine.end(), more.begin(), more.end(), std::less_equal<>());
+    });
+    if (!covered) chosen.push_back(rank);
+    if (chosen.size() == most_ranks) break;
+  }
+  return chosen;
+}
+
+}  // namespace
+
+EnginePlan plan_rank(const Family& family, const PlanOptions& options, dist::EngineKind engine, int rank,
+                     const Hardware& on) {
+  return run_dry(family, options, engine, rank, on, {});
+}
+
 EnginePlan plan_engine(const Family& family, const PlanOptions& options, dist::EngineKind engine, const Hardware& on) {
-  EnginePlan first = plan_rank(family, options, engine, 0, on);
-  if (options.world == 1 || engine == dist::EngineKind::ddp || engine == dist::EngineKind::dp) return first;
-  EnginePlan last = plan_rank(family, options, engine, options.world - 1, on);
-  return last.memory.needed() > first.memory.needed() ? last : first;
+  EnginePlan most = plan_rank(family, options, engine, 0, on);
+  if (options.world == 1) return most;
+  MemoryPeaks peaks = most.most;
+  for (const int rank : ranks_to_plan(owned_by_rank(family, options, engine))) {
+    EnginePlan plan = plan_rank(family, options, engine, rank, on);
+    raise_to(peaks, plan.most);
+    if (plan.memory.needed() > most.memory.needed()) most = std::move(plan);
+  }
+  most.most = peaks;
+  return most;
 }
 
 }  // namespace sg::models

@@ -56,6 +56,26 @@ TEST_F(Compare, HasTheBooksOfTheEngines) {
       EXPECT_EQ(engine.at("memory").at(figure), engine.at("planned").at(figure)) << name << " " << figure;
 }
 
+// Of each engine apart: what one's sums worked in isn't in the next one's books.
+TEST_F(Compare, KeepsTheBooksOfTheEnginesApart) {
+  const Json engines = comparison("--ranks 3 --reduction ring --engines ddp,zero3,zero1").at("engines");
+  for (const auto& [name, engine] : engines.items()) {
+    for (const char* figure : {"total", "setup"})
+      EXPECT_EQ(engine.at("memory").at(figure), engine.at("planned").at(figure)) << name << " " << figure;
+    EXPECT_LE(engine.at("exposed_comm_ms").get<double>(), engine.at("comm_ms").get<double>()) << name;
+  }
+}
+
+TEST_F(Compare, RanksThePeaksByThePeakRow) {
+  const Json json = comparison("--ranks 2 --micro-batch 16");  // so that activations count for more than states
+  uint64_t before = 0;
+  for (const Json& name : json.at("by_peak")) {
+    const uint64_t peak = json.at("engines").at(name.get<std::string>()).at("memory").at("total");
+    EXPECT_LE(before, peak) << name;
+    before = peak;
+  }
+}
+
 TEST_F(Compare, RunsTheEnginesThatAreAskedFor) {
   const Json comparison = this->comparison("--ranks 3 --engines zero2,zero1 --reduction ring");
   EXPECT_EQ(comparison.at("engines").size(), 2u);

@@ -13,8 +13,14 @@ function(run)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
+# What only the sources need is not asked of a user, nor what the libraries' packages want beside themselves.
+set(not_needed)
+foreach(package nlohmann_json CLI11 CUDAToolkit OpenCL Eigen3 GTest dnnl)
+  list(APPEND not_needed -D CMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
+endforeach()
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/outside -B ${work}/build -G ${GENERATOR}  # make may be missing
-    -D CMAKE_PREFIX_PATH=${work}/prefix -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_BUILD_TYPE=Release)
+    -D CMAKE_PREFIX_PATH=${work}/prefix -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_BUILD_TYPE=Release
+    ${not_needed})
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/outside)
 if(NOT output MATCHES "trained")

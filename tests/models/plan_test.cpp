@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <random>
 
 #include "core/error.h"
 #include "dist/launch.h"
@@ -166,6 +168,103 @@ TEST_P(MeasuredBooks, EqualTheTablesAndThePlan) {
     EXPECT_EQ(memory.at("total").get<uint64_t>(), plan.memory.total_peak());
     EXPECT_EQ(memory.at("setup").get<uint64_t>(), plan.memory.setup_peak());
     EXPECT_EQ(traffic, step_traffic(traffic_of(plan.traffic), 1));
+  }
+}
+
+// A run of any engine, sharded in any way, against what `plan` says that the rank with most takes.
+struct AnyRun {
+  TrainOptions training;
+  int ranks = 1;
+};
+
+AnyRun drawn(std::mt19937& random) {
+  const auto from = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  AnyRun run;
+  TrainOptions& o = run.training;
+  run.ranks = static_cast<int>(from(2, 5));
+  o.size.heads = from(1, 2);
+  o.size.layers = from(1, 3), o.size.width = 4 * from(2, 10), o.size.context = from(1, 40), o.size.vocab = from(5, 400);
+  o.engine.engine =
+      static_cast<EngineKind>(from(static_cast<int>(EngineKind::dp), static_cast<int>(EngineKind::zero3)));
+  o.engine.partition = from(0, 1) ? dist::PartitionKind::contiguous : dist::PartitionKind::bucket;
+  o.engine.accumulation = from(0, 1) ? Accumulation::local_first : Accumulation::ranks_first;
+  o.engine.reduction = from(0, 2) ? dist::Algorithm::ordered : dist::Algorithm::ring;
+  o.engine.precision = from(0, 1) ? DType::f32 : DType::bf16;
+  o.engine.bucket_bytes = int64_t{100} << from(0, 9);
+  o.engine.overlap = from(0, 1) != 0;
+  o.micro_batch = from(1, 2);
+  o.global_batch = o.micro_batch * run.ranks * from(1, 2);
+  o.steps = 2;
+  o.warmup = 0;
+  o.show_mfu = false, o.quiet = true;
+  return run;
+}
+
+Family any_family() {
+  Family family = small_family();
+  family.resolve = [](SizeOptions&, int64_t) {};
+  return family;
+}
+
+void expect_planned(const AnyRun& run) {
+  Json receipt;
+  PlanOptions options;
+  const int64_t vocabulary = *run.training.size.vocab;
+  struct Ids : Dataset {
+    Ids(int64_t vocabulary, std::vector<uint16_t> ids)
+        : Dataset("ids", IdTokenizer(vocabulary), tokens_in_memory(std::move(ids)), 0) {}
+  };
+  const Ids data(vocabulary, std::vector<uint16_t>(3000, static_cast<uint16_t>(vocabulary - 1)));
+  for (int rank = 0; rank < run.ranks; ++rank) configure(cpu(rank), {.threads = 1});
+  dist::run_threads(run.ranks, [&](dist::Comm& comm) {
+    Trainer trainer(any_family(), run.training, data, comm);
+    trainer.run();
+    const Json mine = trainer.receipt();
+    if (comm.rank() != 0) return;
+    receipt = mine.at("memory");
+    options = trainer.dry_run();
+  });
+  const MemoryPeaks most = plan_engine(any_family(), options, run.training.engine.engine, {}).most;
+  const auto measured = [&](const std::string& figure_name) {
+    uint64_t largest = 0;
+    for (const auto& [rank, memory] : receipt.items())
+      largest = std::max(largest, memory.at(figure_name).get<uint64_t>());
+    return largest;
+  };
+  EXPECT_EQ(most.total, measured("total"));
+  EXPECT_EQ(most.setup, measured("setup"));
+  for (int i = 0; i < category_count; ++i) {
+    const auto category = static_cast<Category>(i);
+    EXPECT_EQ(most.of(category), measured(name_of(category))) << name_of(category);
+  }
+}
+
+// Neither the first nor the last rank holds the most here.
+TEST(PlanOfAll, ContiguousShardsOfATinyModel) {
+  std::mt19937 random(1);
+  AnyRun run = drawn(random);
+  TrainOptions& o = run.training;
+  run.ranks = 4;
+  o.size.layers = o.size.heads = 1, o.size.width = 24, o.size.context = 33, o.size.vocab = 300;
+  o.engine = {.engine = EngineKind::zero1, .partition = dist::PartitionKind::contiguous, .bucket_bytes = 100};
+  o.micro_batch = 1, o.global_batch = 4;
+  for (const int64_t first_bucket : {int64_t{1} << 20, int64_t{100}}) {
+    o.engine.first_bucket_bytes = first_bucket;
+    expect_planned(run);
+  }
+}
+
+TEST(PlanOfAll, IsTheMostThatAnyRankTakes) {
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    std::mt19937 random(seed);
+    const AnyRun run = drawn(random);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << run.ranks << " ranks, "
+                                    << dist::name_of(run.training.engine.engine) << ", "
+                                    << dist::name_of(run.training.engine.partition) << ", buckets of "
+                                    << run.training.engine.bucket_bytes);
+    expect_planned(run);
   }
 }
 

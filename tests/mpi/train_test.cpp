@@ -133,6 +133,18 @@ TEST_F(MpiTraining, ResumesAfterAKillWithTheBitsOfTheUninterruptedRun) {
   }
 }
 
+// mpirun gives ranks a terminal of its own, 80 columns wide, whatever its own output is.
+TEST_F(MpiTraining, ShowsPlainWholeLines) {
+  Job job(mpirun(train("--engine ddp --lr 1e-3", 4)));
+  const JobResult result = job.wait();
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_EQ(result.output.find('\033'), std::string::npos) << result.output;
+  const size_t begin = result.output.find("step 4/4");
+  ASSERT_NE(begin, std::string::npos) << result.output;
+  const std::string line = result.output.substr(begin, result.output.find('\n', begin) - begin);
+  EXPECT_NE(line.find(" left"), std::string::npos) << "cut short: " << line;
+}
+
 TEST_F(MpiTraining, SavesAndEndsOnSigusr1) {
   const std::string out = path("run");
   const std::string command = mpirun(train("--engine zero1 --save-every 2 --out " + out, endless));
