@@ -33,7 +33,11 @@ void Storage::release() {
 }
 
 void Storage::give_back() {
-  for (Event& use : uses_) use.wait();
+  for (Event& use : uses_) {
+    try {
+      use.wait();
+    } catch (...) {}  // whoever waits for that stream is told
+  }
   uses_.clear();
   pool(device_).free(data_, bytes_, category_);
   data_ = nullptr;

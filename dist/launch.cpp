@@ -184,8 +184,36 @@ int ranks_of(int argc, char** argv) {
 
 }  // namespace
 
+namespace {
+
+// The options' devices while a run lasts, where they say anything of them.
+class RunDevices {
+ public:
+  explicit RunDevices(const CommOptions& options) : limited_(options.device.capacity != Pool::unlimited) {
+    if (!limited_ && options.device.threads == 0) return;
+    for (int rank = 0; rank < std::max(options.ranks, 1); ++rank) {
+      configure(cpu(rank), options.device);
+      devices_.push_back(cpu(rank));
+    }
+  }
+  ~RunDevices() {
+    if (!limited_) return;
+    for (const Device device : devices_) pool(device).set_capacity(Pool::unlimited);
+  }
+  RunDevices(const RunDevices&) = delete;
+  RunDevices& operator=(const RunDevices&) = delete;
+
+ private:
+  const bool limited_;
+  std::vector<Device> devices_;
+};
+
+}  // namespace
+
 void run_threads(const CommOptions& options, const std::function<void(Comm&)>& fn) {
-  if (const auto failure = ThreadRanks(options, fn).run(nullptr)) std::rethrow_exception(failure->error);
+  ThreadRanks ranks(options, fn);
+  const RunDevices devices(options);
+  if (const auto failure = ranks.run(nullptr)) std::rethrow_exception(failure->error);
 }
 
 void run_threads(int ranks, const std::function<void(Comm&)>& fn) {

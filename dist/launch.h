@@ -7,7 +7,9 @@
 namespace sg::dist {
 
 // Runs fn once per rank, each on a thread of its own with device cpu:rank as current device; returns when all have
-// ended. The first error of any rank is rethrown, after the last calls of all ranks were written to stderr.
+// ended. The first error of any rank is rethrown, after the last calls of all ranks were written to stderr. Where
+// options.device says anything, it holds for all ranks' devices until then; a number of threads other than a device
+// already runs with is a usage error.
 void run_threads(const CommOptions& options, const std::function<void(Comm&)>& fn);
 void run_threads(int ranks, const std::function<void(Comm&)>& fn);
 

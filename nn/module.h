@@ -2,10 +2,16 @@
 //
 //   struct Affine : nn::Module {
 //     Affine(int64_t n) : gain(add_parameter("gain", {n}, nn::ones())), norm(n) { add("norm", norm); }
-//     Variable forward(const Variable& x) { return mul(norm.forward(x), gain); }
+//     Variable forward(const Variable& x) {
+//       return in_unit([&] { return mul(norm.forward(x), gain); });
+//     }
 //     Variable gain;
 //     nn::LayerNorm norm;
 //   };
+//
+// in_unit matters where the module is a unit (add_unit, or a whole model without units): an engine gathers what the
+// unit needs for just that call, and sends for the next one's meanwhile. Where it is forgotten the bits are the same,
+// but zero3 gathers on first use and keeps the unit until the micro-step's end.
 //
 // Children are ordinary members that register themselves in the constructor; a module never moves. Parameters lie on
 // the current device; what they hold is undefined until initialise() or load_state().
@@ -62,7 +68,7 @@ class Module {
   void add(const std::string& name, Module& child);
   void add_unit(const std::string& name, Module& child);
 
-  // Runs a unit's forward with its hooks; elsewhere just runs it. Every unit's forward must go through here.
+  // Runs a unit's forward with its hooks; elsewhere just runs it. A unit's forward should go through here.
   template <class Forward>
   auto in_unit(Forward&& forward) {
     return call_unit(hooks_, std::forward<Forward>(forward));

@@ -142,6 +142,10 @@ class BucketEngine : public Engine, private LeafKeeper {
   // Runs a part of a step: whatever it throws drops the step (engine.h).
   template <class Part>
   auto attempt(Part&& part) {
+    struct Running {
+      bool& on;
+      ~Running() { on = false; }
+    } running{running_ = true};
     try {
       return part();
     } catch (const OutOfMemory& e) {
@@ -159,7 +163,7 @@ class BucketEngine : public Engine, private LeafKeeper {
   void rejoin();
   void check_leaves(std::span<const Variable> reached) const;
   void before_read(const Variable& leaf, int number) final;
-  void hand_over() final { retire(); }
+  void hand_over() final;
 
   void own_parts();
   void make_sums();
@@ -192,6 +196,7 @@ class BucketEngine : public Engine, private LeafKeeper {
   Tensor accumulated_;           // local first and k > 1: (φ) f32
   std::vector<uint64_t> hooks_;  // on_gradient ids, by position
   const int exceptions_ = std::uncaught_exceptions();
+  bool running_ = false;  // a part of a step
   bool retired_ = false;
   std::string lost_;  // why no call of the group can succeed any more
   std::string torn_;  // how an update failed half-way

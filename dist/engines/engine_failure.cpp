@@ -10,6 +10,7 @@ namespace sg::dist {
 
 void BucketEngine::check_alive(const char* caller) const {
   check(!retired_, "{}: another engine was initialized over this one's units: use that one", caller);
+  check(!running_, "{}: a step is running: call it outside of the closure and of hooks", caller);
   check(ErrorKind::peer, lost_.empty(), "{}: this engine's group has failed and can't go on: {}", caller, lost_);
 }
 
@@ -54,6 +55,11 @@ void BucketEngine::before_read(const Variable& leaf, int number) {
 }
 
 // ---- the end
+
+void BucketEngine::hand_over() {
+  check(!running_, "initialize: a step is running in the engine that has these parameters");
+  retire();
+}
 
 BucketEngine::~BucketEngine() { retire(); }
 

@@ -129,6 +129,23 @@ TEST(Storage, ReleaseWaitsForWhoeverUsesIt) {
   EXPECT_TRUE(used);
 }
 
+TEST(Storage, AFailedUseDoesntKeepItsMemory) {
+  const Device device = cpu(40);
+  Stream stream(device, "test");
+  {
+    Storage storage(device, 64, Category::activations), kept(device, 64, Category::activations);
+    stream.enqueue("use", [] { throw std::runtime_error("failed"); });
+    for (Storage* used : {&storage, &kept}) used->used_until(stream.record());
+    storage.release();
+    EXPECT_FALSE(storage.resident());
+    EXPECT_EQ(pool(device).ledger().total(), 64u);
+    storage.acquire();
+    EXPECT_EQ(pool(device).ledger().total(), 128u);
+  }  // destroyed while its use has failed
+  EXPECT_EQ(pool(device).ledger().total(), 0u);
+  EXPECT_THROW(stream.synchronize(), std::runtime_error);
+}
+
 TEST(Storage, ResidencyIsCountedAndRefillingIsNoInPlaceChange) {
   const uint64_t before = pool(cpu(41)).ledger().held(Category::live);
   Storage storage(cpu(41), 1000, Category::live, Storage::Start::empty, "block.7");

@@ -142,7 +142,6 @@ Result go(const Leg& leg) {
   CommOptions options;
   options.ranks = leg.ranks;
   options.timeout = 60;
-  options.device.threads = 1;
   const auto held = leg.asynchronous ? std::make_unique<HeldBack>() : nullptr;
   run_threads(options, [&](Comm& comm) { take_part(leg, comm, held.get(), result, mutex); });
   return result;

@@ -19,7 +19,8 @@ struct Case {
   int k = 1;
   bool tied = false;
   Options options() const {
-    Options o{.engine = engine, .lr = 0.05, .micro_steps = k, .accumulation = Accumulation::local_first};
+    const Accumulation order = tied ? Accumulation::ranks_first : Accumulation::local_first;
+    Options o{.engine = engine, .lr = 0.05, .micro_steps = k, .accumulation = order};
     o.first_bucket_bytes = o.bucket_bytes = 1;  // a bucket for each parameter
     return o;
   }

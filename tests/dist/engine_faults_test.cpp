@@ -41,7 +41,6 @@ Poisoned train_poisoned(const Training& r, const Poison& poison) {
   CommOptions options;
   options.ranks = r.ranks;
   options.timeout = 60;
-  options.device.threads = 1;
   run_threads(options, [&](Comm& comm) {
     const TinyModel model(r.tied);
     int step = 0;

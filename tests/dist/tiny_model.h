@@ -115,7 +115,6 @@ Outcome train(const Training& r, Visit&& visit, Prepare&& prepare) {
   CommOptions comm_options;
   comm_options.ranks = r.ranks;
   comm_options.timeout = 60;
-  comm_options.device.threads = 1;
   run_threads(comm_options, [&](Comm& comm) {
     const TinyModel model(r.tied, r.with_unused, r.strided);
     for (const Unit& unit : model.units())
