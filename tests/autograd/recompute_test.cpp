@@ -95,7 +95,8 @@ TEST(Recompute, OfTheClassifierGivesItsBits) {
         for (const bool foretold : {true, false}) {
           const Floats kept = gradients(dtype, seed, size, foretold, false);
           EXPECT_EQ(gradients(dtype, seed, size, foretold, true), kept) << name_of(dtype) << " seed " << seed;
-          if (foretold && seed > 1) EXPECT_EQ(std::count(kept.begin(), kept.end(), 0.0f), 0) << name_of(dtype);
+          const bool saved = foretold && seed > 1;  // from vanishing
+          EXPECT_TRUE(!saved || std::count(kept.begin(), kept.end(), 0.0f) == 0) << name_of(dtype);
         }
 }
 
