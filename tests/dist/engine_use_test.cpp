@@ -40,6 +40,7 @@ std::vector<float> losses_of(const Model& model, EngineKind kind, int ranks, boo
   run_threads(comm_options, [&](Comm& comm) {
     Options o{.engine = kind, .lr = 0.05, .micro_steps = model.micro_steps, .accumulation = Accumulation::local_first};
     o.first_bucket_bytes = o.bucket_bytes = 1;
+    if (lazy) o.prefetch_elements = 0;  // each unit is gathered when it is needed, between others' reductions
     const std::vector<Unit> units = model.units();
     auto engine = initialize(units, o, comm);
     for (int i = 0; i < 5 * model.micro_steps; ++i) {
@@ -123,6 +124,20 @@ const Model models[] = {
            return (rank == 0) == (i == 1) ? linear(tanh(y), w(u, i)) : y;
          });
        return square(h);
+     }},
+    {"a tied parameter, first of its unit's gradients, that rank 0 uses in one unit and the others in another",
+     [] {
+       const Variable t = parameter("t", 2);
+       return std::vector<Unit>{{"u", {parameter("a", 3), t}}, {"v", {parameter("b", 4), t}}};
+     },
+     [](const auto& u, const Variable& x, int rank, int64_t) {
+       Variable h = x;
+       for (size_t i : {0, 1})
+         h = call(u[i], [&] {
+           const Variable y = tanh(linear(h, w(u, i)));
+           return (rank == 0) == (i == 1) ? linear(y, w(u, i, 1)) : y;
+         });
+       return square(call(u[0], [&] { return linear(h, w(u, 0)); }));
      }},
     {"a unit that hands its input through on rank 1", three_units,
      [](const auto& u, const Variable& x, int rank, int64_t) {
