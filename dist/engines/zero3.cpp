@@ -29,6 +29,7 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
     int64_t begin = 0, end = 0;             // of the gathered ones, in the flat space
     std::vector<Work> arriving;             // persistent parameters, after an update
     int calls = 0;                          // forward calls of this micro-step whose backward hasn't ended
+    int backward_calls = 0;                 // running
     bool used_outside = false;              // of the unit's calls, in this micro-step: it stays until the end
   };
   // Of a trainable parameter.
@@ -133,14 +134,19 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
       if (live_->in_micro_step() && !recomputing()) ++own_[u].calls;
     };
     const auto after_forward = [this, needed] { live_->leave_forward(needed); };
+    const auto before_backward = [this, u, gather] {
+      gather();
+      ++own_[u].backward_calls;
+    };
     const auto after_backward = [this, u, needed, used = positions_of(u)] {
       live_->leave(needed);
+      --own_[u].backward_calls;
       own_[u].calls = std::max(own_[u].calls - 1, 0);
       for (int position : used)
         if (all_calls_ended(position)) count(position);
     };
     const auto undo = [this, needed] { live_->leave(needed); };
-    *units_[u].hooks = {before_forward, after_forward, gather, after_backward, undo};
+    *units_[u].hooks = {before_forward, after_forward, before_backward, after_backward, undo};
   }
 
   std::vector<int> positions_of(size_t u) const {
@@ -179,10 +185,12 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
     if (persistent || std::exchange(own_[use.owner].used_outside, true)) return;
     live_->need({&use.owner, 1});
   }
+  // In backward too, where a region of a call is computed again.
   bool within_call(const Use& use) const {
     const auto& call = current_unit_call();
-    return call &&
-           std::any_of(use.users.begin(), use.users.end(), [&](size_t u) { return units_[u].hooks == call->hooks; });
+    return std::any_of(use.users.begin(), use.users.end(), [&](size_t u) {
+      return own_[u].backward_calls > 0 || (call && units_[u].hooks == call->hooks);
+    });
   }
 
   // Owners send their shards of these buckets of a unit to everybody: into its slot, which is resident.
@@ -250,7 +258,11 @@ class Zero3 final : public ShardedGradients<BucketEngine> {
     forget_uses();
   }
   void forget_uses() {
-    for (Own& own : own_) own.calls = 0, own.used_outside = false;
+    for (Own& own : own_) {
+      own.calls = 0;
+      own.backward_calls = 0;
+      own.used_outside = false;
+    }
     for (Use& use : uses_) use.outside = false;
   }
 

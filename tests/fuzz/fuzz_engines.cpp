@@ -104,12 +104,20 @@ dist::Options draw_course_options(fuzz::Random& random, const Numerics& n) {
   return o;
 }
 
+// Where ranks use other parameters, an exception finds them at different calls of their group, which they are told.
+bool ranks_differ(const Numerics& n) {
+  for (const fuzz::UnitPlan& unit : n.plan.units)
+    for (const fuzz::LayerPlan& layer : unit.layers)
+      if (layer.some_ranks) return true;
+  return n.empty_batches;
+}
+
 Course draw_course(fuzz::Random& random, const Numerics& n) {
   Course c;
   c.first = draw_course_options(random, n);
   c.second = draw_course_options(random, n);
   if (random.chance(0.3)) c.checkpoint = random.between(1, steps - 1);
-  if (random.chance(0.3) && !n.empty_batches) {
+  if (random.chance(0.4) && !ranks_differ(n)) {
     c.thrown = random.between(0, steps - 1);
     c.micro_step = random.between(0, n.options.micro_steps - 1);
     c.point = random.between(1, 20);
