@@ -189,8 +189,13 @@ void Pass::add(const Edge& edge, Contribution contribution) {
   check(contribution.shape() == shape && contribution.dtype() == dtype,
         "backward of {}: the gradient is {} {}, its input {} {}", running_op(), name_of(contribution.dtype()),
         contribution.shape(), name_of(dtype), shape);
+  const Device device = edge.leaf ? edge.leaf->tensor.device() : edge.node->results[edge.result].device;
+  if (!contribution.lazy()) {
+    const Device lies_on = contribution.value().device();
+    check(lies_on == device, "backward of {}: the gradient lies on {}, its input on {}", running_op(), lies_on, device);
+  }
   if (edge.leaf) return add_to_leaf(edge.leaf, std::move(contribution));
-  accumulate(edge.node->gradients[edge.result], std::move(contribution), edge.node->results[edge.result].device);
+  accumulate(edge.node->gradients[edge.result], std::move(contribution), device);
 }
 
 void Pass::add_to_leaf(const std::shared_ptr<VariableState>& leaf, Contribution contribution) {
@@ -247,6 +252,8 @@ void check_seed(const Variable& root, const Tensor& seed) {
   check(!seed.defined() || (seed.shape() == root.shape() && seed.dtype() == root.dtype()),
         "backward: the seed is {} {}, the root {} {}", name_of(seed.dtype()), seed.shape(), name_of(root.dtype()),
         root.shape());
+  if (!seed.defined()) return;
+  check(seed.device() == root.device(), "backward: the seed lies on {}, the root on {}", seed.device(), root.device());
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace sg {
 namespace {
 
-thread_local uint64_t recorded = 0;
+thread_local uint64_t recorded = 0;  // the sequence of this thread's last op
 thread_local std::vector<Variable>* collected = nullptr;
 
 void collect(std::span<const Variable> inputs) {
@@ -49,15 +49,21 @@ namespace {
 std::shared_ptr<Node> new_node(const char* op, std::span<const Variable> inputs, BackwardFunction f) {
   auto node = std::make_shared<Node>();
   node->op = op;
-  node->sequence = ++recorded;
   node->backward = std::move(f);
   node->unit = current_unit_call();
   node->inputs.reserve(inputs.size());
   for (const Variable& x : inputs) node->inputs.push_back(edge_to(x));
+  // Lamport, "Time, clocks, and the ordering of events in a distributed system", 1978: on one thread they count up by
+  // one, and what another has recorded comes before what uses it.
+  for (const Edge& edge : node->inputs) {
+    if (edge.node) recorded = std::max(recorded, edge.node->sequence);
+  }
+  node->sequence = ++recorded;
   return node;
 }
 
 std::shared_ptr<VariableState> new_result(const std::shared_ptr<Node>& node, Tensor tensor) {
+  check(tensor.defined(), "{}: the result is undefined", node->op);
   auto state = std::make_shared<VariableState>();
   state->requires_grad = true;
   state->node = node;

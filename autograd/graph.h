@@ -25,7 +25,7 @@ struct Node {
     Device device;
   };
   const char* op = nullptr;
-  uint64_t sequence = 0;  // in recording order, so inputs have smaller ones
+  uint64_t sequence = 0;  // in recording order; above its inputs', whichever threads recorded them
   std::vector<Edge> inputs;
   std::vector<Result> results;
   BackwardFunction backward;

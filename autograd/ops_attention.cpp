@@ -34,6 +34,7 @@ struct MaskedParameters {
 }  // namespace
 
 Variable attention(const Variable& q, const Variable& k, const Variable& v, const AttentionParameters& parameters) {
+  check_defined("attention", {{"q", &q}, {"k", &k}, {"v", &v}});
   const Attended forward = attention(q.tensor(), k.tensor(), v.tensor(), parameters);
   return record("attention", forward.out, {q, k, v},
                 [q = Saved(q), k = Saved(k), v = Saved(v), out = Saved(forward.out), lse = forward.lse,
@@ -45,21 +46,23 @@ Variable attention(const Variable& q, const Variable& k, const Variable& v, cons
 }
 
 Variable attention_qkv(const Variable& qkv, int64_t heads, const AttentionParameters& parameters) {
+  check_defined("attention_qkv", {{"qkv", &qkv}});
   check(qkv.rank() == 3 && heads > 0 && qkv.size(2) % (3 * heads) == 0,
         "attention_qkv: (b, t, 3c) with c a multiple of {} heads is needed: {}", heads, qkv.shape());
   const Tensor& x = qkv.tensor();
   const Attended forward = attention(heads_of(x, 0, heads), heads_of(x, 1, heads), heads_of(x, 2, heads), parameters);
-  return record("attention_qkv", merged(forward.out), {qkv},
-                [qkv = Saved(qkv), out = Saved(forward.out), lse = forward.lse, heads,
-                 p = MaskedParameters(parameters)](const Tensor& g) -> Gradients {
-                  const Tensor& x = qkv.tensor();
-                  Tensor dx = empty(x.shape(), x.dtype(), x.device());
-                  const auto part = [heads](const Tensor& whole, int64_t i) { return heads_of(whole, i, heads); };
-                  const Tensor d_out = g.reshape({x.size(0), x.size(1), heads, -1}).transpose(1, 2);
-                  attention_backward_(part(dx, 0), part(dx, 1), part(dx, 2), part(x, 0), part(x, 1), part(x, 2),
-                                      {out.tensor(), lse}, d_out, p.get());
-                  return {std::move(dx)};
-                });
+  return record(
+      "attention_qkv", merged(forward.out), {qkv},
+      [qkv = Saved(qkv), out = Saved(forward.out), lse = forward.lse, heads,
+       p = MaskedParameters(parameters)](const Tensor& g) -> Gradients {
+        const Tensor& x = qkv.tensor();
+        Tensor dx = empty(x.shape(), x.dtype(), x.device());
+        const auto part = [heads](const Tensor& whole, int64_t i) { return heads_of(whole, i, heads); };
+        const Tensor d_out = g.reshape({x.size(0), x.size(1), heads, x.size(2) / (3 * heads)}).transpose(1, 2);
+        attention_backward_(part(dx, 0), part(dx, 1), part(dx, 2), part(x, 0), part(x, 1), part(x, 2),
+                            {out.tensor(), lse}, d_out, p.get());
+        return {std::move(dx)};
+      });
 }
 
 }  // namespace sg

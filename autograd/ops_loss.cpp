@@ -1,6 +1,7 @@
 #include "autograd/graph.h"
 #include "autograd/ops.h"
 #include "autograd/recompute.h"
+#include "autograd/target.h"
 #include "autograd/targets.h"
 
 namespace sg {
@@ -16,13 +17,16 @@ int64_t count_valid(const Tensor& targets) {
 }
 
 // The number of rows that the mean is over.
-int64_t counted_rows(const Tensor& targets) {
+int64_t counted_rows(const char* op, const Tensor& targets) {
+  check(targets.dtype() == DType::i32 || targets.dtype() == DType::i64, "{}: targets must be i32 or i64, not {}", op,
+        name_of(targets.dtype()));
   const int64_t rows = count_targets(targets);
   TargetsMet::report(rows, targets.numel());
   return std::max<int64_t>(rows, 1);
 }
 
 Tensor flat(const Tensor& targets) { return contiguous(targets).flatten(); }
+Tensor matrix(const Tensor& x) { return x.reshape(rows_of(x.shape())); }
 
 void check_rows(const char* op, const Shape& x, const Shape& targets) {
   check(x.rank() == targets.rank() + 1 && std::equal(targets.begin(), targets.end(), x.begin()),
@@ -69,30 +73,33 @@ ExpectedSeed::ExpectedSeed(std::optional<float> seed) : previous_(std::exchange(
 ExpectedSeed::~ExpectedSeed() { foretold = previous_; }
 
 Variable cross_entropy(const Variable& logits, const Tensor& targets) {
+  check_defined("cross_entropy", {{"the logits", &logits}});
+  check(targets.defined(), "cross_entropy: the targets are undefined");
   check_rows("cross_entropy", logits.shape(), targets.shape());
   const Tensor ids = flat(targets);
-  const double share = 1.0 / static_cast<double>(counted_rows(ids));
-  const Tensor losses = cross_entropy(logits.tensor().reshape({-1, logits.size(-1)}), ids, false).losses;
-  return record(
-      "cross_entropy", scale(sum(losses), share), {logits},
-      [logits = Saved(logits), ids = Saved(ids), share](const Tensor& g) -> Gradients {
-        const Tensor& x = logits.tensor();
-        const bool dry = x.device().type == DeviceType::meta;
-        const float by = static_cast<float>(dry ? share : share * value_of(g));
-        return {cross_entropy(x.reshape({-1, x.size(-1)}), ids.tensor(), true, by).d_logits.reshape(x.shape())};
-      });
+  const double share = 1.0 / static_cast<double>(counted_rows("cross_entropy", ids));
+  const Tensor losses = cross_entropy(matrix(logits.tensor()), ids, false).losses;
+  return record("cross_entropy", scale(sum(losses), share), {logits},
+                [logits = Saved(logits), ids = Saved(ids), share](const Tensor& g) -> Gradients {
+                  const Tensor& x = logits.tensor();
+                  const bool dry = x.device().type == DeviceType::meta;
+                  const float by = static_cast<float>(dry ? share : share * value_of(g));
+                  return {cross_entropy(matrix(x), ids.tensor(), true, by).d_logits.reshape(x.shape())};
+                });
 }
 
 Variable classifier_loss(const Variable& x, const Variable& weight, const Tensor& targets) {
+  check_defined("classifier_loss", {{"x", &x}, {"the weight", &weight}});
+  check(targets.defined(), "classifier_loss: the targets are undefined");
   check_rows("classifier_loss", x.shape(), targets.shape());
   const Tensor ids = flat(targets);
-  const double share = 1.0 / static_cast<double>(counted_rows(ids));
+  const double share = 1.0 / static_cast<double>(counted_rows("classifier_loss", ids));
   const float seed = expected_seed();
   check(seed != 0, "classifier_loss: the expected seed is 0");
   const bool gradient = grad_enabled() && (x.requires_grad() || weight.requires_grad());
   const auto d_weight = gradient ? early_contribution(weight) : std::make_shared<Tensor>();
-  Loss loss = classifier(x.tensor().reshape({-1, x.size(-1)}), weight.tensor(), ids, gradient,
-                         static_cast<float>(seed * share), *d_weight);
+  Loss loss =
+      classifier(matrix(x.tensor()), weight.tensor(), ids, gradient, static_cast<float>(seed * share), *d_weight);
   *d_weight = loss.d_weight;
   const Tensor mean = scale(sum(loss.losses), share);
   return record("classifier_loss", mean, {x, weight},

@@ -4,7 +4,7 @@
 namespace sg {
 namespace {
 
-Tensor rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+Tensor rows(const Tensor& x) { return x.reshape(rows_of(x.shape())); }
 
 // a·b, computed where the gradient is wanted.
 Contribution product(const Shape& shape, const Tensor& a, const Tensor& b) {
@@ -27,6 +27,7 @@ Gradients linear_backward(const Saved& x, const Saved& weight, const Tensor& g) 
 }
 
 void check_linear(const Variable& x, const Variable& weight) {
+  check_defined("linear", {{"x", &x}, {"the weight", &weight}});
   check(weight.rank() == 2 && x.rank() >= 1 && x.size(-1) == weight.size(1),
         "linear: x (…,in) and weight (out,in): {} and {}", x.shape(), weight.shape());
 }
@@ -41,6 +42,7 @@ Tensor product_with(const Variable& x, const Variable& weight, const Variable& b
 }  // namespace
 
 Variable matmul(const Variable& a, const Variable& b) {
+  check_defined("matmul", {{"a", &a}, {"b", &b}});
   return record("matmul", matmul(a.tensor(), b.tensor()), {a, b},
                 [a = Saved(a), b = Saved(b)](const Tensor& g) -> Gradients {  // a (…,m,k), b (…,k,n), g (…,m,n)
                   Gradients gradients(2);

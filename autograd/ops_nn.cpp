@@ -42,30 +42,36 @@ NormedSum norm(const char* op, Normalised n, const Variable& x, const Variable& 
 }  // namespace
 
 Variable softmax(const Variable& x) {
+  check_defined("softmax", {{"the input", &x}});
   Tensor y = softmax(x.tensor());
   return record("softmax", y, {x},
                 [y = Saved(y)](const Tensor& g) -> Gradients { return {softmax_backward(y.tensor(), g)}; });
 }
 
 Variable layernorm(const Variable& x, const Variable& gain, const Variable& bias, float eps) {
+  check_defined("layernorm", {{"x", &x}, {"the gain", &gain}});
   return norm("layernorm", layernorm(x.tensor(), gain.tensor(), tensor_or_none(bias), eps), x, gain, bias);
 }
 
 Variable rmsnorm(const Variable& x, const Variable& gain, float eps) {
+  check_defined("rmsnorm", {{"x", &x}, {"the gain", &gain}});
   return norm("rmsnorm", rmsnorm(x.tensor(), gain.tensor(), eps), x, gain, {});
 }
 
 NormedSum layernorm(const Variable& x, const Variable& residual, const Variable& gain, const Variable& bias,
                     float eps) {
+  check_defined("layernorm", {{"x", &x}, {"the residual", &residual}, {"the gain", &gain}});
   return norm("layernorm", layernorm(x.tensor(), gain.tensor(), tensor_or_none(bias), eps, residual.tensor()), x,
               residual, gain, bias);
 }
 
 NormedSum rmsnorm(const Variable& x, const Variable& residual, const Variable& gain, float eps) {
+  check_defined("rmsnorm", {{"x", &x}, {"the residual", &residual}, {"the gain", &gain}});
   return norm("rmsnorm", rmsnorm(x.tensor(), gain.tensor(), eps, residual.tensor()), x, residual, gain, {});
 }
 
 Variable embedding(const Variable& table, const Tensor& ids) {
+  check_defined("embedding", {{"the table", &table}});
   return record("embedding", embedding(table.tensor(), ids), {table},
                 [table = Target(table), ids = Saved(ids)](const Tensor& g) -> Gradients {
                   return {{table.shape, table.dtype, [g, ids](const Tensor& out, bool accumulate) {
@@ -75,12 +81,14 @@ Variable embedding(const Variable& table, const Tensor& ids) {
 }
 
 Variable dropout(const Variable& x, float probability, const RandomKey& key) {
+  check_defined("dropout", {{"the input", &x}});
   if (probability == 0) return x;
   return record("dropout", dropout(x.tensor(), probability, key), {x},
                 [probability, key](const Tensor& g) -> Gradients { return {dropout(g, probability, key)}; });
 }
 
 Variable rope(const Variable& x, const Tensor& positions, float theta) {
+  check_defined("rope", {{"x", &x}});
   return record("rope", rope(x.tensor(), positions, theta), {x},
                 [positions = Saved(positions), theta](const Tensor& g) -> Gradients {
                   return {rope(g, positions.tensor(), theta, true)};

@@ -15,6 +15,7 @@ Shape kept_shape(const Shape& x, const Dims& dims) {
 }
 
 Variable extremum(ReduceOp op, const char* name, const Variable& x, const Dims& dims, bool keep) {
+  check_defined(name, {{"the input", &x}});
   Tensor y = reduce(op, x.tensor(), dims, keep);
   return record(
       name, y, {x},
@@ -27,6 +28,7 @@ Variable extremum(ReduceOp op, const char* name, const Variable& x, const Dims& 
 }  // namespace
 
 Variable sum(const Variable& x, const Dims& dims, bool keep) {
+  check_defined("sum", {{"the input", &x}});
   return record("sum", sum(x.tensor(), dims, keep), {x},
                 [shape = x.shape(), kept = kept_shape(x.shape(), dims)](const Tensor& g) -> Gradients {
                   return {g.reshape(kept).expand(shape)};
@@ -34,6 +36,7 @@ Variable sum(const Variable& x, const Dims& dims, bool keep) {
 }
 
 Variable mean(const Variable& x, const Dims& dims, bool keep) {
+  check_defined("mean", {{"the input", &x}});
   const Shape kept = kept_shape(x.shape(), dims);
   const double share = static_cast<double>(numel(kept)) / static_cast<double>(x.numel());
   return record("mean", mean(x.tensor(), dims, keep), {x},

@@ -1,9 +1,19 @@
-// Where an op's gradient goes, for ops that keep only its shape. Internal to autograd/ops_*.cpp.
+// What the ops share: their inputs' check, and where a gradient goes, for ops that keep only its shape. Internal to
+// autograd/ops_*.cpp.
 #pragma once
 #include "autograd/backward.h"
 #include "core/ops.h"
 
 namespace sg {
+
+// What an op needs must be there: an undefined variable is named before its tensor is asked for.
+struct Input {
+  const char* name;
+  const Variable* variable;
+};
+inline void check_defined(const char* op, std::initializer_list<Input> inputs) {
+  for (const Input& input : inputs) check(input.variable->defined(), "{}: {} is undefined", op, input.name);
+}
 
 struct Target {
   Shape shape;

@@ -10,6 +10,9 @@ namespace {
 
 thread_local bool recording = true;
 
+// An undefined variable has nothing to ask for or to set.
+void need(const Variable& x, const char* what) { check(x.defined(), "{}: the variable is undefined", what); }
+
 }  // namespace
 
 Variable::Variable(Tensor value, bool requires_grad, std::string name) : state_(std::make_shared<VariableState>()) {
@@ -27,16 +30,26 @@ const Tensor& Variable::tensor() const {
 }
 
 const Tensor& Variable::held() const {
-  check(defined(), "variable: it is undefined");
+  need(*this, "tensor");
   return state_->tensor;
 }
 
-const std::string& Variable::name() const { return state_->name; }
-void Variable::set_name(std::string name) { state_->name = std::move(name); }
-bool Variable::is_leaf() const { return !state_->node; }
+const std::string& Variable::name() const {
+  need(*this, "name");
+  return state_->name;
+}
+void Variable::set_name(std::string name) {
+  need(*this, "set_name");
+  state_->name = std::move(name);
+}
+bool Variable::is_leaf() const {
+  need(*this, "is_leaf");
+  return !state_->node;
+}
 bool Variable::requires_grad() const { return defined() && state_->requires_grad; }
 
 void Variable::set_requires_grad(bool on) {
+  need(*this, "set_requires_grad");
   check(is_leaf(), "set_requires_grad: {} is the result of {}, not a leaf", shape(), is_leaf() ? "" : state_->node->op);
   check(!on || is_float(dtype()), "set_requires_grad: '{}' is {}: only floats have gradients", name(),
         name_of(dtype()));
@@ -47,9 +60,13 @@ void Variable::set_requires_grad(bool on) {
   state_->requires_grad = on;
 }
 
-Variable Variable::detach() const { return Variable(tensor(), false, name()); }
+Variable Variable::detach() const {
+  need(*this, "detach");
+  return Variable(tensor(), false, name());
+}
 
 void Variable::set_tensor(Tensor value) {
+  need(*this, "set_tensor");
   check(is_leaf(), "set_tensor: {} is the result of an op, not a leaf", shape());
   check(value.defined() && value.shape() == shape(), "set_tensor: '{}' has shape {}, the new tensor {}", name(),
         shape(), value.shape());
@@ -57,6 +74,7 @@ void Variable::set_tensor(Tensor value) {
 }
 
 void Variable::set_keeper(LeafKeeper* keeper, int number) {
+  need(*this, "set_keeper");
   check(is_leaf(), "set_keeper: {} is the result of an op, not a leaf", shape());
   state_->keeper = keeper;
   state_->keepers_number = number;
@@ -65,11 +83,12 @@ void Variable::set_keeper(LeafKeeper* keeper, int number) {
 LeafKeeper* Variable::keeper() const { return defined() ? state_->keeper : nullptr; }
 
 const Tensor& Variable::grad() const {
-  check(defined(), "grad: the variable is undefined");
+  need(*this, "grad");
   return state_->gradient;
 }
 
 void Variable::set_grad(Tensor gradient) {
+  need(*this, "set_grad");
   check(is_leaf(), "set_grad: {} is the result of an op; only leaves keep gradients", shape());
   check(!gradient.defined() || gradient.shape() == shape(), "set_grad: '{}' has shape {}, the gradient {}", name(),
         shape(), gradient.shape());
@@ -77,13 +96,18 @@ void Variable::set_grad(Tensor gradient) {
 }
 
 void Variable::set_gradient_buffer(GradientBuffer provider) {
+  need(*this, "set_gradient_buffer");
   check(is_leaf(), "set_gradient_buffer: {} is the result of an op; only leaves keep gradients", shape());
   state_->buffer = std::move(provider);
 }
 
-bool Variable::has_gradient_buffer() const { return state_->buffer != nullptr; }
+bool Variable::has_gradient_buffer() const {
+  need(*this, "has_gradient_buffer");
+  return state_->buffer != nullptr;
+}
 
 Tensor Variable::gradient_buffer() const {
+  need(*this, "gradient_buffer");
   check(has_gradient_buffer(), "gradient_buffer: '{}' has none", name());
   if (const auto early = std::exchange(state_->early, {}).lock()) {
     CategoryScope scope(Category::workspace);
@@ -97,6 +121,7 @@ Tensor Variable::gradient_buffer() const {
 }
 
 uint64_t Variable::on_gradient(GradientHook hook) {
+  need(*this, "on_gradient");
   check(is_leaf(), "on_gradient: {} is the result of an op; only leaves keep gradients", shape());
   const uint64_t id = state_->hooks.empty() ? 1 : state_->hooks.back().first + 1;
   state_->hooks.emplace_back(id, std::move(hook));
@@ -104,6 +129,7 @@ uint64_t Variable::on_gradient(GradientHook hook) {
 }
 
 void Variable::remove_hook(uint64_t id) {
+  need(*this, "remove_hook");
   std::erase_if(state_->hooks, [id](const auto& entry) { return entry.first == id; });
 }
 

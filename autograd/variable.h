@@ -1,7 +1,8 @@
 // Variable: a tensor that remembers how it was computed. A handle: copies are the same variable, and == is identity.
 //
-// A leaf was made by the user (a parameter, an input); every other variable came out of a recorded op. Graphs belong to
-// the thread that recorded them. Gradients are tensors, never variables: there is no gradient of a gradient.
+// A leaf was made by the user (a parameter, an input); every other variable came out of a recorded op. Threads may
+// record parts of one graph one after the other (a join or a lock between them); one backward pass at a time runs over
+// it, on any thread. Gradients are tensors, never variables: there is no gradient of a gradient.
 #pragma once
 #include <cstdint>
 #include <functional>

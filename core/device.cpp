@@ -18,12 +18,12 @@ namespace {
 // Everything a device owns; made at first use and kept until the process ends (tensors may outlive any scope).
 struct DeviceState {
   explicit DeviceState(Device device, const DeviceOptions& options) : pool(device, options.capacity) {
-    const char* isa = std::getenv("SG_ISA");
-    table = device.type == DeviceType::cuda ? cuda_kernels() : cpu_kernels(isa);
-    check(table != nullptr, "{}: no kernels: {}", device,
-          device.type == DeviceType::cuda
-              ? "this build has no CUDA backend"
-              : "this processor needs AVX2 (SG_ISA may be avx2 or avx512, and must be supported)");
+    // Its pool would hand out host memory.
+    check(device.type != DeviceType::cuda, "{}: tensors can't lie there yet: use cpu:N, or meta:N for a dry run",
+          device);
+    table = cpu_kernels(std::getenv("SG_ISA"));
+    check(table != nullptr,
+          "{}: no kernels: this processor needs AVX2 (SG_ISA may be avx2 or avx512, and must be supported)", device);
     thread_count = options.threads > 0 ? options.threads : available_processors();
     if (device.type == DeviceType::cpu && thread_count > 1)
       workers = std::make_unique<kernels::ThreadPool>(thread_count);

@@ -7,14 +7,21 @@
 namespace sg {
 namespace {
 
-void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask) {
+  detail::check_arguments(op, {{"q", &q}, {"k", &k}, {"v", &v}}, {{"the mask", &mask}});
   check(q.rank() == 4 && k.rank() == 4, "{}: q (b,h,t,d), k and v (b,h',s,d) are needed: {}, {}, {}", op, q.shape(),
         k.shape(), v.shape());
   check(k.shape() == v.shape() && k.size(0) == q.size(0) && k.size(3) == q.size(3) && k.size(1) > 0 &&
             q.size(1) % k.size(1) == 0,
         "{}: q {} doesn't fit k {} and v {}", op, q.shape(), k.shape(), v.shape());
   detail::check_same_dtype(op, {&q, &k, &v});
-  detail::check_device(op, {&q, &k, &v});
+  check(q.size(3) > 0, "{}: heads of no elements: q {}", op, q.shape());
+  check(q.numel() == 0 || k.size(2) > 0, "{}: {} queries and no keys", op, q.size(2));
+}
+
+// The gradients that go with no query at all.
+void fill_zero(std::initializer_list<const Tensor*> tensors) {
+  for (const Tensor* t : tensors) fill_(*t, 0);
 }
 
 Tensor last_dense(const Tensor& x) { return x.strides()[-1] == 1 ? x : contiguous(x); }
@@ -30,6 +37,7 @@ struct Options {
     kernel.causal = p.causal;
     kernel.dropout = p.dropout;
     kernel.random = p.random;
+    check(std::isfinite(p.scale), "attention: the scale is {}", p.scale);
     check(0 <= p.dropout && p.dropout < 1, "attention: dropout must lie in [0, 1): {}", p.dropout);
     check(!p.causal || k.size(2) >= q.size(2), "attention: causal needs at least as many keys as queries: {} and {}",
           k.size(2), q.size(2));
@@ -65,17 +73,18 @@ size_t workspace(const Tensor& q, const Tensor& k, bool backward) {
 }  // namespace
 
 Attended attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const AttentionParameters& parameters) {
-  check_heads("attention", q_in, k_in, v_in);
+  check_heads("attention", q_in, k_in, v_in, parameters.mask);
+  const auto attend = detail::kernel("attention", q_in.device(), &KernelTable::attention, q_in.dtype());
   const Tensor q = last_dense(q_in), k = last_dense(k_in), v = last_dense(v_in);
   const Options options(parameters, q, k);
   const int64_t b = q.size(0), h = q.size(1), t = q.size(2), d = q.size(3);
   Attended result{empty({b, t, h, d}, q.dtype(), q.device()).transpose(1, 2),
                   empty({b, h, t}, detail::statistics_dtype(q.dtype()), q.device())};
+  if (q.numel() == 0) return result;
   record(q, k, parameters.causal, false);
   const detail::Scratch scratch(q.device(), workspace(q, k, false));
-  detail::launch("attention", q.device(), [&](const KernelTable& table, StreamHandle s) {
-    detail::require(table.attention, "attention", table, q.dtype())(q.view(), k.view(), v.view(), result.out.view(),
-                                                                    result.lse.view(), options.kernel, scratch, s);
+  detail::launch("attention", q.device(), [&](StreamHandle s) {
+    attend(q.view(), k.view(), v.view(), result.out.view(), result.lse.view(), options.kernel, scratch, s);
   });
   return result;
 }
@@ -83,22 +92,37 @@ Attended attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, c
 void attention_backward_(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& q_in, const Tensor& k_in,
                          const Tensor& v_in, const Attended& forward, const Tensor& d_out_in,
                          const AttentionParameters& parameters) {
-  check_heads("attention_backward", q_in, k_in, v_in);
+  constexpr const char* op = "attention_backward";
+  check_heads(op, q_in, k_in, v_in, parameters.mask);
+  detail::check_arguments(op, {{"q", &q_in},
+                               {"dq", &dq},
+                               {"dk", &dk},
+                               {"dv", &dv},
+                               {"d_out", &d_out_in},
+                               {"the output", &forward.out},
+                               {"lse", &forward.lse}});
+  detail::check_same_dtype(op, {&q_in, &dq, &dk, &dv, &d_out_in, &forward.out});
+  check(forward.out.shape() == q_in.shape() && forward.lse.shape() == detail::without_last(q_in.shape()) &&
+            forward.lse.dtype() == detail::statistics_dtype(q_in.dtype()),
+        "{}: output {} and {} lse {} for q {}", op, forward.out.shape(), name_of(forward.lse.dtype()),
+        forward.lse.shape(), q_in.shape());
+  const auto backward = detail::kernel(op, q_in.device(), &KernelTable::attention_backward, q_in.dtype());
   check(dq.shape() == q_in.shape() && dk.shape() == k_in.shape() && dv.shape() == v_in.shape() &&
             d_out_in.shape() == q_in.shape(),
         "attention_backward: gradients {}, {}, {} for q {}, k {}, v {}, d_out {}", dq.shape(), dk.shape(), dv.shape(),
         q_in.shape(), k_in.shape(), v_in.shape(), d_out_in.shape());
-  check(dq.strides()[-1] == 1 && dk.strides()[-1] == 1 && dv.strides()[-1] == 1,
+  const auto dense = [](const Tensor& x) { return x.strides()[-1] == 1; };
+  check(dense(dq) && dense(dk) && dense(dv),
         "attention_backward: the last dimension of the gradients must be dense: strides {}, {}, {}", dq.strides(),
         dk.strides(), dv.strides());
   const Tensor q = last_dense(q_in), k = last_dense(k_in), v = last_dense(v_in), d_out = last_dense(d_out_in);
   const Options options(parameters, q, k);
+  if (q.numel() == 0) return fill_zero({&dq, &dk, &dv});
   record(q, k, parameters.causal, true);
   const detail::Scratch scratch(q.device(), workspace(q, k, true));
-  detail::launch("attention_backward", q.device(), [&](const KernelTable& table, StreamHandle s) {
-    detail::require(table.attention_backward, "attention_backward", table, q.dtype())(
-        q.view(), k.view(), v.view(), forward.out.view(), forward.lse.view(), d_out.view(), dq.view(), dk.view(),
-        dv.view(), options.kernel, scratch, s);
+  detail::launch(op, q.device(), [&](StreamHandle s) {
+    backward(q.view(), k.view(), v.view(), forward.out.view(), forward.lse.view(), d_out.view(), dq.view(), dk.view(),
+             dv.view(), options.kernel, scratch, s);
   });
   dq.bump_version();
   dk.bump_version();

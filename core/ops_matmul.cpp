@@ -29,10 +29,10 @@ Tensor with_leading(const Tensor& x, const Shape& lead) {
 }
 
 Shape product_shape(const Tensor& a, const Tensor& b) {
+  detail::check_arguments("matmul", {{"a", &a}, {"b", &b}});
   check(a.rank() >= 2 && b.rank() >= 2, "matmul: matrices are needed: {} × {}", a.shape(), b.shape());
   check(a.size(-1) == b.size(-2), "matmul: inner sizes differ: {} × {}", a.shape(), b.shape());
   detail::check_same_dtype("matmul", {&a, &b});
-  detail::check_device("matmul", {&a, &b});
   Shape shape = broadcast(leading(a.shape()), leading(b.shape()), "matmul");
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
@@ -51,26 +51,33 @@ void record(const Tensor& a, const Tensor& b, const Shape& lead) {
                   .transpose_b = !dense_along(b, -1, -2)});
 }
 
+// Sums of no terms: zeros, the bias, or what was there.
+void empty_product(const Tensor& out, const Tensor& bias, bool accumulate) {
+  if (bias.defined()) copy_(out, bias);
+  else if (!accumulate) fill_(out, 0);
+}
+
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const MatmulOptions& options) {
+  const auto multiply = detail::kernel("matmul", out.device(), &KernelTable::matmul, out.dtype());
   const Shape lead = leading(out.shape());
   // One weight for all of a batch: the batch's rows are the rows of one product.
   if (lead.rank() > 0 && b.rank() == 2 && a.contiguous() && out.contiguous()) {
-    return product(out.reshape({-1, out.size(-1)}), a.reshape({-1, a.size(-1)}), b, options);
+    return product(out.reshape(rows_of(out.shape())), a.reshape(rows_of(a.shape())), b, options);
   }
   const Tensor left = with_leading(dense_matrix(a), lead), right = with_leading(dense_matrix(b), lead);
   record(left, right, lead);
   const View av = left.view(), bv = right.view(), ov = out.view();
   const detail::Scratch scratch(out.device(), detail::workspace_bytes(kernel_table(out.device()).matmul_workspace, av,
                                                                       bv, ov, threads(out.device())));
-  detail::launch("matmul", out.device(), [&](const KernelTable& k, StreamHandle s) {
-    detail::require(k.matmul, "matmul", k, out.dtype())(av, bv, ov, options, scratch, s);
-  });
+  detail::launch("matmul", out.device(), [&](StreamHandle s) { multiply(av, bv, ov, options, scratch, s); });
 }
 
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) {
-  Tensor out = empty(product_shape(a, b), a.dtype(), a.device());
+  const Shape shape = product_shape(a, b);
+  detail::check_arguments("matmul", {{"a", &a}}, {{"the bias", &bias}});
+  Tensor out = empty(shape, a.dtype(), a.device());
   MatmulOptions options;
   View bias_view;
   if (bias.defined()) {
@@ -80,16 +87,20 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) {
     bias_view = bias.view();
     options.bias = &bias_view;
   }
-  product(out, a, b, options);
+  if (a.size(-1) == 0) empty_product(out, bias, false);
+  else product(out, a, b, options);
   return out;
 }
 
 void matmul_(const Tensor& out, const Tensor& a, const Tensor& b, bool accumulate) {
   const Shape shape = product_shape(a, b);
+  detail::check_arguments("matmul", {{"the output", &out}, {"a", &a}});
   check(out.shape() == shape && out.dtype() == a.dtype() && out.contiguous(),
         "matmul: {} × {} gives {} {}, the output is {} {} strides {}", a.shape(), b.shape(), name_of(a.dtype()), shape,
         name_of(out.dtype()), out.shape(), out.strides());
-  product(out, a, b, {.accumulate = accumulate});
+  const auto apart = [&](const Tensor& x) { return detail::overlap(out, x) ? clone(x) : x; };
+  if (a.size(-1) == 0) empty_product(out, {}, accumulate);
+  else product(out, apart(a), apart(b), {.accumulate = accumulate});
   out.bump_version();
 }
 

@@ -14,6 +14,11 @@ namespace {
 
 constexpr uint64_t huge_page = uint64_t{2} << 20;
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)  // clang, which doesn't define what gcc does
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool keeps_freed_blocks = false;  // a cached block would hide a use after free
 #else

@@ -28,11 +28,19 @@ void Dims::out_of_range(int d) const {
 
 int64_t numel(const Shape& shape) {
   int64_t n = 1;
+  bool empty = false;
   for (int64_t size : shape) {
     check(size >= 0, "shape: sizes are not negative: {}", shape);
-    check(!__builtin_mul_overflow(n, size, &n), "shape: more than 2^63 elements: {}", shape);
+    empty |= size == 0;
+    check(size == 0 || !__builtin_mul_overflow(n, size, &n), "shape: more than 2^63 elements: {}", shape);
   }
-  return n;
+  return empty ? 0 : n;
+}
+
+Shape rows_of(const Shape& shape) {
+  Shape leading = shape;
+  leading.erase(-1);
+  return {numel(leading), shape[-1]};
 }
 
 Strides dense_strides(const Shape& shape) {

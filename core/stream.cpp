@@ -51,7 +51,7 @@ std::atomic<uint64_t> lazy_seed{0};
 
 }  // namespace
 
-struct Stream::State : std::enable_shared_from_this<Stream::State> {
+struct Stream::State {
   Device device;
   std::string name;
   bool is_inline = false, is_lazy = false;
@@ -62,7 +62,7 @@ struct Stream::State : std::enable_shared_from_this<Stream::State> {
   std::exception_ptr error;
   std::thread worker;
 
-  ~State();
+  void finish();
   void run(Task& task);
   void loop();
   void push(Task task);
@@ -70,6 +70,19 @@ struct Stream::State : std::enable_shared_from_this<Stream::State> {
 };
 
 namespace {
+
+// What handles share. With the last of them the queue is emptied and its worker ends; the worker keeps the state
+// itself, since the last handle may be one that a task holds, and goes with the task, on the worker.
+struct Owner {
+  std::shared_ptr<Stream::State> state;
+  explicit Owner(std::shared_ptr<Stream::State> s) : state(std::move(s)) {}
+  ~Owner() { state->finish(); }
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+};
+std::shared_ptr<Stream::State> owned(const std::shared_ptr<Stream::State>& state) {
+  return {std::make_shared<Owner>(state), state.get()};
+}
 
 // Lazy queues by device; a waiting thread drives those of the event's device.
 struct LazyQueues {
@@ -119,15 +132,15 @@ void await(Event::State& event) {
 
 }  // namespace
 
-Stream::State::~State() {
+void Stream::State::finish() {
   if (worker.joinable()) {
     {
       std::lock_guard lock(mutex);
       stop = true;
     }
     changed.notify_all();
-    if (worker.get_id() == std::this_thread::get_id()) worker.detach();
-    else worker.join();
+    if (worker.get_id() == std::this_thread::get_id()) return worker.detach();  // it empties the queue, then ends
+    worker.join();
   }
   for (Task& task : queue) run(task);  // a lazy queue that nobody waited for; a worker has emptied its own
 }
@@ -190,7 +203,9 @@ void Stream::State::push(Task task) {
   changed.notify_one();
 }
 
-Stream::Stream(Device device, std::string name) : state_(std::make_shared<State>()) {
+Stream::Stream(Device device, std::string name) {
+  const auto state = std::make_shared<State>();
+  state_ = owned(state);
   state_->device = device;
   state_->name = std::move(name);
   state_->is_inline = device.type == DeviceType::meta;
@@ -200,14 +215,14 @@ Stream::Stream(Device device, std::string name) : state_(std::make_shared<State>
     lazy_queues().random ^= lazy_seed * 0x9E3779B97F4A7C15ull;
     lazy_queues().streams.push_back(state_);
   } else if (!state_->is_inline) {
-    // The worker must not own the state, or it would never end; the state joins it.
-    state_->worker = std::thread([state = state_.get()] { state->loop(); });
+    // It has the state alone, not a handle, or it would never end.
+    state_->worker = std::thread([state] { state->loop(); });
   }
 }
 
 Stream Stream::compute(Device device) {
   Stream stream;
-  stream.state_ = std::make_shared<State>();
+  stream.state_ = owned(std::make_shared<State>());
   stream.state_->device = device;
   stream.state_->name = "compute";
   stream.state_->is_inline = true;
@@ -217,8 +232,9 @@ Stream Stream::compute(Device device) {
 bool Stream::inline_stream() const { return state_->is_inline; }
 
 void Stream::enqueue(const char* name, std::function<void()> task) {
-  state_->push({name, std::move(task), nullptr, nullptr});
-  if (state_->is_inline && state_->error) std::rethrow_exception(std::exchange(state_->error, nullptr));
+  const auto state = state_;  // the task may end this handle
+  state->push({name, std::move(task), nullptr, nullptr});
+  if (state->is_inline && state->error) std::rethrow_exception(std::exchange(state->error, nullptr));
 }
 
 Event Stream::record() {

@@ -10,8 +10,11 @@ namespace {
 // The one place where tensors get their memory.
 Tensor allocate(const Shape& shape, DType dtype, Device device) {
   int64_t bytes = 0;
-  check(!__builtin_mul_overflow(numel(shape), static_cast<int64_t>(size_of(dtype)), &bytes),
+  Shape full = shape;  // also where a size is 0: offsets in bytes fit as well
+  for (int d = 0; d < full.rank(); ++d) full.set(d, full[d] == 0 ? 1 : full[d]);
+  check(!__builtin_mul_overflow(numel(full), static_cast<int64_t>(size_of(dtype)), &bytes),
         "empty: more than 2^63 bytes: {} of {}", shape, name_of(dtype));
+  if (numel(shape) == 0) bytes = 0;
   auto storage = std::make_shared<Storage>(device, static_cast<uint64_t>(bytes), current_category());
   return {std::move(storage), 0, shape, dense_strides(shape), dtype};
 }
@@ -47,6 +50,8 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, int64_t offset, const Shape& sh
                DType dtype)
     : storage_(std::move(storage)), offset_(offset), shape_(shape), strides_(strides), dtype_(dtype) {}
 
+void Tensor::undefined(const char* what) { fail(ErrorKind::usage, "{}: the tensor is undefined", what); }
+
 bool Tensor::contiguous() const {
   int64_t expected = 1;
   for (int d = rank() - 1; d >= 0; --d) {
@@ -57,9 +62,8 @@ bool Tensor::contiguous() const {
 }
 
 View Tensor::view() const {
-  check(defined(), "an undefined tensor has no data");
   View v;
-  auto* data = static_cast<char*>(storage_->data());
+  auto* data = static_cast<char*>(slot("data").data());
   v.data = data ? data + offset_ * static_cast<int64_t>(size_of(dtype_)) : nullptr;
   v.dtype = dtype_;
   v.rank = rank();
@@ -69,7 +73,7 @@ View Tensor::view() const {
 }
 
 void Tensor::check_type(DType wanted) const {
-  check(defined(), "an undefined tensor has no data");
+  slot("data");
   check(dtype_ == wanted, "data: the tensor is {}, asked for as {}", name_of(dtype_), name_of(wanted));
   check(device().type == DeviceType::cpu || device().type == DeviceType::host, "data: memory of {} can't be read here",
         device());
@@ -89,18 +93,20 @@ std::vector<T> Tensor::to_vector() const {
 }
 
 Tensor Tensor::reshape(const Shape& wanted) const {
+  slot("reshape");
   Shape target = wanted;
   int inferred = -1;
-  int64_t known = 1;
   for (int d = 0; d < target.rank(); ++d) {
-    if (target[d] == -1) {
-      check(inferred < 0, "reshape: one size may be -1: {}", wanted);
-      inferred = d;
-    } else {
-      known *= target[d];
-    }
+    if (target[d] != -1) continue;
+    check(inferred < 0, "reshape: one size may be -1: {}", wanted);
+    inferred = d;
   }
-  if (inferred >= 0) target.set(inferred, known > 0 ? numel() / known : 0);
+  if (inferred >= 0) {
+    target.set(inferred, 1);
+    const int64_t known = sg::numel(target);
+    check(known > 0, "reshape: -1 beside a size of 0 could be any size: {} for {}", wanted, shape_);
+    target.set(inferred, numel() / known);
+  }
   check(sg::numel(target) == numel(), "reshape: {} elements don't make {}: {}", numel(), wanted, shape_);
   Strides strides;
   if (view_strides(shape_, strides_, target, strides)) return {storage_, offset_, target, strides, dtype_};
@@ -108,6 +114,7 @@ Tensor Tensor::reshape(const Shape& wanted) const {
 }
 
 Tensor Tensor::transpose(int d0, int d1) const {
+  slot("transpose");
   Shape shape = shape_;
   Strides strides = strides_;
   shape.set(d0, shape_[d1]), shape.set(d1, shape_[d0]);
@@ -116,6 +123,7 @@ Tensor Tensor::transpose(int d0, int d1) const {
 }
 
 Tensor Tensor::permute(const Dims& order) const {
+  slot("permute");
   check(order.rank() == rank(), "permute: order {} for a tensor of shape {}", order, shape_);
   Shape shape = shape_;
   Strides strides = strides_;
@@ -130,6 +138,7 @@ Tensor Tensor::permute(const Dims& order) const {
 }
 
 Tensor Tensor::slice(int d, int64_t begin, int64_t end) const {
+  slot("slice");
   check(0 <= begin && begin <= end && end <= shape_[d], "slice: [{}, {}) of dimension {} of {}", begin, end, d, shape_);
   Shape shape = shape_;
   shape.set(d, end - begin);
@@ -137,12 +146,15 @@ Tensor Tensor::slice(int d, int64_t begin, int64_t end) const {
 }
 
 Tensor Tensor::select(int d, int64_t index) const {
+  slot("select");
   check(0 <= index && index < shape_[d], "select: index {} of dimension {} of {}", index, d, shape_);
   return slice(d, index, index + 1).squeeze(d);
 }
 
 Tensor Tensor::expand(const Shape& wanted) const {
+  slot("expand");
   check(wanted.rank() >= rank(), "expand: {} to {}", shape_, wanted);
+  static_cast<void>(sg::numel(wanted));  // sizes that nobody could walk over
   Strides strides = wanted;
   const int added = wanted.rank() - rank();
   for (int d = 0; d < wanted.rank(); ++d) {
@@ -154,16 +166,18 @@ Tensor Tensor::expand(const Shape& wanted) const {
 }
 
 Tensor Tensor::unsqueeze(int d) const {
+  slot("unsqueeze");
   if (d < 0) d += rank() + 1;
   check(0 <= d && d <= rank(), "unsqueeze: dimension {} of {}", d, shape_);
   Shape shape = shape_;
   Strides strides = strides_;
-  strides.insert(d, d < rank() ? shape_[d] * strides_[d] : 1);
+  strides.insert(d, d < rank() && shape_[d] > 0 ? shape_[d] * strides_[d] : 1);
   shape.insert(d, 1);
   return {storage_, offset_, shape, strides, dtype_};
 }
 
 Tensor Tensor::squeeze(int d) const {
+  slot("squeeze");
   check(shape_[d] == 1, "squeeze: dimension {} of {} isn't 1", d, shape_);
   Shape shape = shape_;
   Strides strides = strides_;

@@ -25,13 +25,13 @@ class Tensor {
   int64_t numel() const { return sg::numel(shape_); }
   uint64_t bytes() const { return static_cast<uint64_t>(numel()) * size_of(dtype_); }
   DType dtype() const { return dtype_; }
-  Device device() const { return storage_->device(); }
+  Device device() const { return slot("device").device(); }
   bool contiguous() const;  // row-major without holes
 
   const std::shared_ptr<Storage>& storage() const { return storage_; }
   int64_t offset() const { return offset_; }  // elements from the storage's start
-  uint64_t version() const { return storage_->version(); }
-  void bump_version() const { storage_->bump_version(); }
+  uint64_t version() const { return slot("version").version(); }
+  void bump_version() const { slot("bump_version").bump_version(); }
 
   // What kernels see. An empty slot is an error; the pointer is null on meta.
   View view() const;
@@ -59,6 +59,13 @@ class Tensor {
   Tensor flatten() const { return reshape({-1}); }
 
  private:
+  // The storage, for `what`; an undefined tensor has none.
+  Storage& slot(const char* what) const {
+    if (!storage_) [[unlikely]]
+      undefined(what);
+    return *storage_;
+  }
+  [[noreturn]] static void undefined(const char* what);
   void check_type(DType wanted) const;
   std::shared_ptr<Storage> storage_;
   int64_t offset_ = 0;

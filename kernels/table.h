@@ -57,8 +57,9 @@ struct AttentionOptions {
 // are 16-bit, `parameter` receives master rounded to nearest even, else its data is null.
 struct AdamOptions {
   float lr, beta1, beta2, eps, weight_decay, factor;
-  float correction1, correction2;  // 1 − beta1^t, 1 − beta2^t, rounded from f64
+  float correction1, correction2;  // 1 − beta1^t, 1 − beta2^t of the f32 betas above, rounded once from f64
   bool decoupled;                  // AdamW: p −= lr·wd·p before the update; else Adam: g += wd·p
+  bool first;                      // t = 1: the moments were zero, so what they estimate is g and g² themselves
 };
 struct SgdOptions {
   float lr, momentum, weight_decay, factor;
@@ -84,7 +85,8 @@ struct KernelTable {
 
   // ---- pointwise and reductions
   // [strided] 1–3 inputs broadcast to out's shape by strides 0; inputs have `out`'s dtype (comparisons: boolean out;
-  // where: a boolean first input). The table is indexed by the dtype of the last input.
+  // where: a boolean first input). The table is indexed by the dtype of the last input, and supports() says whether the
+  // entry has the op.
   ByDType<void(PointwiseOp, const View* inputs, const View& out, double scalar, StreamHandle)> pointwise = {};
   // acc += x; acc has x's dtype or is f32.
   ByDType<void(const View& x, const View& acc, StreamHandle)> accumulate = {};
@@ -98,6 +100,11 @@ struct KernelTable {
   ByDType<void(const View& a, const View& b, const View& out, const MatmulOptions&, Workspace, StreamHandle)> matmul =
       {};
   size_t (*matmul_workspace)(const View& a, const View& b, const View& out, int threads) = nullptr;
+
+  // ---- indices
+  // first (i64, one element): position of the first of the ids (n) i32|i64 that is outside [low, high), or −1. A device
+  // may leave it in its own memory, so that checking costs no wait: whoever reads the step's results reads it then.
+  ByDType<void(const View& ids, int64_t low, int64_t high, const View& first, StreamHandle)> find_outside = {};
 
   // ---- rows
   // (v,c), (rows) i32|i64 → (rows,c)

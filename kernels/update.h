@@ -10,9 +10,10 @@ namespace sg::element {
 
 // Kingma and Ba, 2015; decoupled weight decay by Loshchilov and Hutter, 2019.
 //   m = β1·m + (1 − β1)·g    v = β2·v + (1 − β2)·g²    p −= lr / (1 − β1^t) · m / (√v / √(1 − β2^t) + ε)
+// The first step is −lr·g / (|g| + ε), in which the betas and their roundings cancel.
 struct Adam {
-  float factor, decay, beta1, rest1, beta2, rest2, step, root_correction, eps;
-  bool decoupled;
+  float factor, decay, beta1, rest1, beta2, rest2, step, root_correction, eps, first_step;
+  bool decoupled, first;
 
   explicit Adam(const AdamOptions& o)
       : factor(o.factor),
@@ -24,7 +25,9 @@ struct Adam {
         step(-o.lr / o.correction1),
         root_correction(1 / std::sqrt(o.correction2)),
         eps(o.eps),
-        decoupled(o.decoupled) {}
+        first_step(-o.lr),
+        decoupled(o.decoupled),
+        first(o.first) {}
 
   template <class V>
   SG_INLINE void operator()(V& p, V g, V& m, V& v) const {
@@ -33,7 +36,8 @@ struct Adam {
     else g = fma(V(decay), p, g);
     m = fma(V(beta1), m, V(rest1) * g);
     v = fma(V(beta2), v, V(rest2) * g * g);
-    p = fma(V(step), m / fma(sqrt(v), V(root_correction), V(eps)), p);
+    if (first) p = fma(V(first_step), g / (abs(g) + V(eps)), p);
+    else p = fma(V(step), m / fma(sqrt(v), V(root_correction), V(eps)), p);
   }
 };
 

@@ -32,22 +32,33 @@ Initialiser constant(double value) {
 }
 
 Initialiser normal(float deviation, float mean) {
+  check(deviation >= 0 && std::isfinite(deviation) && std::isfinite(mean),
+        "normal: mean {} and deviation {} are no distribution", mean, deviation);
   return [=](const Tensor& parameter, const RandomKey& key) {
     draw_rows(parameter, key, [=](const Shape& s, const RandomKey& k) { return random_normal(s, k, mean, deviation); });
   };
 }
 
 Initialiser uniform(float bound) {
+  check(bound >= 0 && std::isfinite(bound), "uniform: the bound must not be negative: {}", bound);
   return [=](const Tensor& parameter, const RandomKey& key) {
     draw_rows(parameter, key, [=](const Shape& s, const RandomKey& k) { return random_uniform(s, k, -bound, bound); });
   };
 }
 
-Initialiser fan_in_uniform(int64_t fan_in) { return uniform(1 / std::sqrt(static_cast<float>(fan_in))); }
-Initialiser xavier_uniform(int64_t fan_in, int64_t fan_out) {
-  return uniform(std::sqrt(6 / static_cast<float>(fan_in + fan_out)));
+Initialiser fan_in_uniform(int64_t fan_in) {
+  check(fan_in > 0, "fan_in_uniform: the number of inputs must be positive: {}", fan_in);
+  return uniform(1 / std::sqrt(static_cast<float>(fan_in)));
 }
-Initialiser kaiming_normal(int64_t fan_in) { return normal(std::sqrt(2 / static_cast<float>(fan_in))); }
+Initialiser xavier_uniform(int64_t fan_in, int64_t fan_out) {
+  check(fan_in > 0 && fan_out > 0, "xavier_uniform: numbers of inputs and outputs must be positive: {}, {}", fan_in,
+        fan_out);
+  return uniform(std::sqrt(6 / (static_cast<float>(fan_in) + static_cast<float>(fan_out))));
+}
+Initialiser kaiming_normal(int64_t fan_in) {
+  check(fan_in > 0, "kaiming_normal: the number of inputs must be positive: {}", fan_in);
+  return normal(std::sqrt(2 / static_cast<float>(fan_in)));
+}
 
 uint64_t hash_path(std::string_view path) {
   uint64_t hash = 0xcbf29ce484222325ull;

@@ -1,5 +1,6 @@
 #include "nn/layers.h"
 
+#include <cmath>
 #include <string>
 
 #include "nn/micro_step.h"
@@ -8,6 +9,11 @@ namespace sg::nn {
 namespace {
 
 Initialiser either(const Initialiser& given, Initialiser otherwise) { return given ? given : std::move(otherwise); }
+
+void check_norm(const char* op, int64_t width, float eps) {
+  check(width > 0, "{}: the width must be positive: {}", op, width);
+  check(eps >= 0 && std::isfinite(eps), "{}: eps must not be negative: {}", op, eps);
+}
 
 }  // namespace
 
@@ -26,6 +32,7 @@ Embedding::Embedding(int64_t count, int64_t width, Initialiser init) {
 Variable Embedding::forward(const Tensor& ids) { return embedding(weight, ids); }
 
 LayerNorm::LayerNorm(int64_t width, const LayerNormOptions& o) : eps_(o.eps) {
+  check_norm("layernorm", width, eps_);
   gain = add_parameter("weight", {width}, ones());
   if (o.bias) bias = add_parameter("bias", {width}, zeros());
 }
@@ -35,7 +42,10 @@ NormedSum LayerNorm::forward_sum(const Variable& x, const Variable& delta) {
   return layernorm(x, delta, gain, bias, eps_);
 }
 
-RMSNorm::RMSNorm(int64_t width, float eps) : eps_(eps) { gain = add_parameter("weight", {width}, ones()); }
+RMSNorm::RMSNorm(int64_t width, float eps) : eps_(eps) {
+  check_norm("rmsnorm", width, eps_);
+  gain = add_parameter("weight", {width}, ones());
+}
 Variable RMSNorm::forward(const Variable& x) { return rmsnorm(x, gain, eps_); }
 NormedSum RMSNorm::forward_sum(const Variable& x, const Variable& delta) {
   if (!delta.defined()) return {forward(x), x};
@@ -59,6 +69,7 @@ MLP::MLP(const MLPOptions& o)
 Variable MLP::forward(const Variable& x) { return out.forward(in.forward_gelu(x)); }
 
 void Sequential::append(std::unique_ptr<Layer> layer) {
+  check(layer != nullptr, "sequential: layer {} is none", layers_.size());
   add(std::to_string(layers_.size()), *layer);
   layers_.push_back(std::move(layer));
 }

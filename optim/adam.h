@@ -19,19 +19,23 @@ class Adam final : public Optimizer {
 
  private:
   void apply(const Slice& slice, float lr, float weight_decay, float factor) override {
-    const auto correction = [&](double beta) {
-      return static_cast<float>(1 - std::pow(beta, static_cast<double>(t())));
+    check_state("adam", slice, 2);
+    const auto beta1 = static_cast<float>(s_.beta1), beta2 = static_cast<float>(s_.beta2);
+    // Of the betas as the moments are made with them: at 0.9999999 the two roundings would be a sixth apart.
+    const auto correction = [&](float beta) {
+      return static_cast<float>(1 - std::pow(static_cast<double>(beta), static_cast<double>(t())));
     };
     adam_(slice.master, slice.gradient, slice.state[0], slice.state[1], slice.parameter,
           {.lr = lr,
-           .beta1 = static_cast<float>(s_.beta1),
-           .beta2 = static_cast<float>(s_.beta2),
+           .beta1 = beta1,
+           .beta2 = beta2,
            .eps = static_cast<float>(s_.eps),
            .weight_decay = weight_decay,
            .factor = factor,
-           .correction1 = correction(s_.beta1),
-           .correction2 = correction(s_.beta2),
-           .decoupled = s_.decoupled});
+           .correction1 = correction(beta1),
+           .correction2 = correction(beta2),
+           .decoupled = s_.decoupled,
+           .first = t() == 1});
   }
   const AdamSettings s_;
 };

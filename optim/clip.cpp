@@ -68,10 +68,13 @@ std::vector<double> chunk_sums(const Tensor& gradient) {
 }
 
 double global_norm(std::span<const double> parameter_sums, double scale, double more) {
+  check(scale > 0 && std::isfinite(scale), "global_norm: the scale must be positive: {}", scale);
   return more * std::sqrt(tree_sum(parameter_sums)) / scale;
 }
 
 float clip_factor(double norm, double clip, double scale, double more) {
+  check(clip >= 0 && std::isfinite(clip), "clip: the norm must not be negative (0: off): {}", clip);
+  check(scale > 0 && std::isfinite(scale), "clip: the scale must be positive: {}", scale);
   const double clipped = clip == 0 ? 1.0 : std::min(1.0, clip / (norm + 1e-6));
   return static_cast<float>(more * clipped / scale);
 }

@@ -16,6 +16,7 @@ class Lion final : public Optimizer {
 
  private:
   void apply(const Slice& slice, float lr, float weight_decay, float factor) override {
+    check_state("lion", slice, 1);
     lion_(slice.master, slice.gradient, slice.state[0], slice.parameter,
           {.lr = lr,
            .beta1 = static_cast<float>(s_.beta1),

@@ -8,7 +8,7 @@ namespace sg::optim {
 struct LossScaleOptions {
   double fixed = 0;  // above 0: that scale, always; 0: dynamic
   int initial_power = 16;
-  int window = 1000;                    // good steps until the scale doubles
+  int window = 1000;                    // good steps until the scale doubles, up to 2^100
   int hysteresis = 2;                   // overflows until it halves
   bool consecutive_hysteresis = false;  // a good step refills the hysteresis
   double minimum = 1;
@@ -33,7 +33,7 @@ class LossScaler {
   void update(bool overflow, const std::string& culprits = {});
 
   const State& state() const { return state_; }  // of checkpoints
-  void restore(const State& state) { state_ = state; }
+  void restore(const State& state);              // usage error for one that no scaler can have
 
  private:
   void overflowed(const std::string& culprits);

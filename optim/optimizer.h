@@ -21,6 +21,9 @@ struct ParameterGroup {
 // Norms and biases, which have one dimension, never decay.
 inline bool decays(const Shape& parameter) { return parameter.rank() >= 2; }
 
+// lr itself, which must not be negative, infinite or NaN: a usage error.
+double checked_learning_rate(double lr);
+
 // A run of one parameter's elements, or of neighbours in the same group. All tensors are dense, one-dimensional and of
 // one length.
 struct Slice {
@@ -51,13 +54,15 @@ class Optimizer {
   void update(const Slice& slice, float factor);
 
   std::vector<ParameterGroup>& groups() { return groups_; }
-  void set_learning_rate(double lr) { lr_ = lr; }
+  void set_learning_rate(double lr) { lr_ = checked_learning_rate(lr); }
   double learning_rate() const { return lr_; }
   int64_t t() const { return t_; }  // applied steps; skipped ones don't count
   void set_t(int64_t t) { t_ = t; }
 
  protected:
   virtual void apply(const Slice& slice, float lr, float weight_decay, float factor) = 0;
+  // The slice has as many arrays of state as the optimizer keeps.
+  static void check_state(const char* optimizer, const Slice& slice, size_t arrays);
 
  private:
   std::vector<ParameterGroup> groups_;

@@ -22,6 +22,7 @@ class Sgd final : public Optimizer {
 
  private:
   void apply(const Slice& slice, float lr, float weight_decay, float factor) override {
+    check_state("sgd", slice, s_.momentum == 0 ? 0 : 1);
     sgd_(slice.master, slice.gradient, slice.state.empty() ? Tensor() : slice.state[0], slice.parameter,
          {.lr = lr,
           .momentum = static_cast<float>(s_.momentum),

@@ -32,7 +32,7 @@ class BucketEngine : public Engine, private LeafKeeper {
   Variable forward(const std::function<Variable()>& loss, const std::optional<Targets>& targets) final;
   void backward(const Variable& loss) final;
   StepResult step() final;
-  void set_learning_rate(double lr) final { lr_ = lr; }
+  void set_learning_rate(double lr) final { lr_ = optim::checked_learning_rate(lr); }
   void raise_flags(uint32_t flags) final { flags_ |= flags; }
   void synchronize() final {
     check_alive("synchronize");

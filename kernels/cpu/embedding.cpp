@@ -12,7 +12,7 @@ SG_INLINE int64_t id_at(const View& ids, int64_t row) {
 }
 
 // The rows of each distinct id, in row order, as linked lists. A hash table finds an id's list; all of it lies in the
-// workspace: heads, next and slots, int32 each.
+// workspace: heads, next and slots, int32 each, which is why core refuses 2^31 ids and more.
 struct RowLists {
   int32_t* heads;  // first row of the k-th distinct id
   int32_t* next;   // row after this one with the same id, or −1

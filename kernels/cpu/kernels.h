@@ -25,6 +25,10 @@ void reduce(ReduceOp, const View& x, const View& out, StreamHandle);
 template <class T>
 void argmax(const View& x, const View& indices, StreamHandle);
 
+// indices.cpp
+template <class T>
+void find_outside(const View& ids, int64_t low, int64_t high, const View& first, StreamHandle);
+
 // embedding.cpp
 template <class T>
 void embedding(const View& table, const View& ids, const View& out, StreamHandle);

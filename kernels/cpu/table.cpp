@@ -36,6 +36,7 @@ const KernelTable table = {
     .argmax = SG_FLOATS(argmax),
     .matmul = SG_FLOATS(matmul),
     .matmul_workspace = matmul_workspace,
+    .find_outside = {.i32 = find_outside<int32_t>, .i64 = find_outside<int64_t>},
     .embedding = SG_FLOATS(embedding),
     .embedding_backward = SG_FLOATS(embedding_backward),
     .embedding_backward_workspace = embedding_backward_workspace,

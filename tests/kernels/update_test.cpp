@@ -20,7 +20,8 @@ AdamOptions adam_options(bool decoupled) {
           .factor = 0.5f,
           .correction1 = 1 - 0.9f,
           .correction2 = 1 - 0.99f,
-          .decoupled = decoupled};
+          .decoupled = decoupled,
+          .first = false};
 }
 
 // Master, gradient and up to two moments of n elements, and 16-bit parameters.

@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace sg::kernels {
@@ -45,19 +47,31 @@ struct ThreadPool::State {
   std::atomic<int> active{0};
   void (*task)(void*, int64_t, int) = nullptr;
   void* context = nullptr;
+  std::mutex error_mutex;
+  std::exception_ptr error;  // the first that a task of the run threw
 
   std::mutex sleep_mutex;
   std::condition_variable wake;
   std::atomic<int> sleepers{0};
   bool stop = false;  // under sleep_mutex
 
-  void work(int worker) {
+  void work(int worker) noexcept {
     current_worker = worker;
-    for (int offset = 0; offset < threads; ++offset) {
-      Share& share = shares[static_cast<size_t>((worker + offset) % threads)];
-      for (int64_t i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;) task(context, i, worker);
-    }
+    try {
+      for (int offset = 0; offset < threads; ++offset) {
+        Share& share = shares[static_cast<size_t>((worker + offset) % threads)];
+        for (int64_t i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;) task(context, i, worker);
+      }
+    } catch (...) { failed(std::current_exception()); }
     current_worker = -1;
+  }
+  void failed(std::exception_ptr e) {
+    for (int worker = 0; worker < threads; ++worker) {
+      Share& share = shares[static_cast<size_t>(worker)];
+      share.next.store(share.end, std::memory_order_relaxed);
+    }
+    std::lock_guard lock(error_mutex);
+    if (!error) error = std::move(e);
   }
 
   // Returns false when the pool is being destroyed.
@@ -128,6 +142,8 @@ void ThreadPool::run(int64_t count, void (*task)(void*, int64_t, int), void* con
     if (spin < spins_before_sleep) _mm_pause();
     else std::this_thread::yield();
   }
+  if (s.error) [[unlikely]]
+    std::rethrow_exception(std::exchange(s.error, nullptr));
 }
 
 }  // namespace sg::kernels

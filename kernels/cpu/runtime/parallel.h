@@ -22,6 +22,8 @@ class ThreadPool {
 
   int threads() const;  // the caller included
   // Calls task(context, i, worker) once for each i in [0, count), worker in [0, threads()); returns when all are done.
+  // Where a task throws, those that nobody has begun are dropped; the exception comes out here once every worker has
+  // left, so that what the tasks refer to outlives them.
   void run(int64_t count, void (*task)(void* context, int64_t i, int worker), void* context);
 
  private:
