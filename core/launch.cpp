@@ -38,6 +38,7 @@ void check_integers(const char* op, const char* what, const Tensor& x) {
 }
 
 void check_writable(const char* op, const Tensor& x) {
+  if (x.numel() == 0) return;
   for (int d = 0; d < x.rank(); ++d) {
     check(x.size(d) <= 1 || x.strides()[d] != 0,
           "{}: the output {} has strides {}: its elements lie on one another (write into a dense copy)", op, x.shape(),

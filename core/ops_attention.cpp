@@ -116,13 +116,14 @@ void attention_backward_(const Tensor& dq, const Tensor& dk, const Tensor& dv, c
         "attention_backward: the last dimension of the gradients must be dense: strides {}, {}, {}", dq.strides(),
         dk.strides(), dv.strides());
   const Tensor q = last_dense(q_in), k = last_dense(k_in), v = last_dense(v_in), d_out = last_dense(d_out_in);
+  const Tensor out = last_dense(forward.out), lse = contiguous(forward.lse);
   const Options options(parameters, q, k);
   if (q.numel() == 0) return fill_zero({&dq, &dk, &dv});
   record(q, k, parameters.causal, true);
   const detail::Scratch scratch(q.device(), workspace(q, k, true));
   detail::launch(op, q.device(), [&](StreamHandle s) {
-    backward(q.view(), k.view(), v.view(), forward.out.view(), forward.lse.view(), d_out.view(), dq.view(), dk.view(),
-             dv.view(), options.kernel, scratch, s);
+    backward(q.view(), k.view(), v.view(), out.view(), lse.view(), d_out.view(), dq.view(), dk.view(), dv.view(),
+             options.kernel, scratch, s);
   });
   dq.bump_version();
   dk.bump_version();

@@ -48,7 +48,7 @@ void adam_(const Tensor& master, const Tensor& gradient, const Tensor& moment1, 
 void sgd_(const Tensor& master, const Tensor& gradient, const Tensor& momentum, const Tensor& parameter,
           const SgdOptions& options) {
   check_update("sgd", master, {&momentum}, gradient, parameter);
-  check(momentum.defined() || options.momentum == 0, "sgd: momentum {} without an array to keep it in",
+  check(momentum.defined() || options.momentum == 0, "sgd: the array of a momentum of {} is undefined",
         options.momentum);
   const auto update = detail::kernel("sgd", master.device(), &KernelTable::sgd, gradient.dtype());
   detail::launch("sgd", master.device(), [&](StreamHandle s) {
