@@ -164,5 +164,19 @@ TEST(Storage, ResidencyIsCountedAndRefillingIsNoInPlaceChange) {
   EXPECT_THROW(storage.release(), Bug);
 }
 
+TEST(Stream, TheLastHandleMayBeOneThatATaskHolds) {
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 50; ++i) {
+    Stream stream(cpu(), "test");
+    stream.enqueue("first", [copy = stream, &ran] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++ran;
+    });
+    stream.enqueue("second", [&ran] { ++ran; });
+  }  // the handle here is gone while the first task runs
+  for (int waited = 0; ran < 100 && waited < 5000; ++waited) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(ran, 100);
+}
+
 }  // namespace
 }  // namespace sg

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <numeric>
 
 #include "core/ops.h"
@@ -114,6 +115,36 @@ TEST(Tensor, SumsOverChunksFollowOneTree) {
   EXPECT_EQ(tree_sum(std::vector<double>{}), 0);
   // ((1 + 1e16) + (−1e16 + 1)) + 1: pairs first, the odd one carried up.
   EXPECT_EQ(tree_sum(std::vector<double>{1, 1e16, -1e16, 1, 1}), ((1 + 1e16) + (-1e16 + 1)) + 1);
+}
+
+TEST(Shape, SizesBesideAZeroMustFitAsWell) {
+  const int64_t large = int64_t{1} << 40;
+  for (const Shape& shape : {Shape{0, large, large}, Shape{large, 0, large}, Shape{large, large, 0}}) {
+    EXPECT_THROW(numel(shape), Error);
+    EXPECT_THROW(empty(shape), Error);
+    EXPECT_THROW(zeros({1, 1, 1}).expand({large, large, 1}), Error);
+  }
+  EXPECT_EQ(numel({0, large}), 0);
+  EXPECT_EQ(rows_of({2, 3, 0}), Shape({6, 0}));
+  EXPECT_THROW(zeros({3, 0}).reshape({-1, 0}), Error);
+}
+
+TEST(Tensor, AnUndefinedOneIsNamedByWhatIsAsked) {
+  const Tensor none;
+  const std::pair<const char*, std::function<void()>> cases[] = {
+      {"device", [&] { none.device(); }},        {"version", [&] { none.version(); }},
+      {"reshape", [&] { none.reshape({1}); }},   {"transpose", [&] { none.transpose(0, 0); }},
+      {"slice", [&] { none.slice(0, 0, 0); }},   {"select", [&] { none.select(0, 0); }},
+      {"expand", [&] { none.expand({2}); }},     {"squeeze", [&] { none.squeeze(0); }},
+      {"unsqueeze", [&] { none.unsqueeze(0); }}, {"permute", [&] { none.permute({}); }},
+      {"data", [&] { none.item<float>(); }},     {"device", [&] { empty_like(none); }},
+  };
+  for (const auto& [what, call] : cases) {
+    try {
+      call();
+      ADD_FAILURE() << what << ": no error";
+    } catch (const Error& e) { EXPECT_EQ(std::string(e.what()), std::string(what) + ": the tensor is undefined"); }
+  }
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -89,6 +91,28 @@ TEST_P(ParallelTest, ChunksCoverTheRangeWithoutOverlap) {
     for (int64_t i = begin; i < end; ++i) ++covered[static_cast<size_t>(i)];
   });
   EXPECT_EQ(covered, std::vector<int>(1003, 1));
+}
+
+TEST_P(ParallelTest, ATasksExceptionComesOutOnceEveryWorkerHasLeft) {
+  for (int64_t thrower : {0, 1, 37, 99}) {
+    std::atomic<int> inside = 0, ran = 0;
+    std::string caught;
+    try {
+      parallel_for(stream_, 100, [&](int64_t i, int) {
+        ++inside;
+        std::this_thread::yield();
+        --inside;
+        if (i == thrower) throw std::runtime_error("task failed");
+        ++ran;
+      });
+    } catch (const std::runtime_error& e) { caught = e.what(); }
+    EXPECT_EQ(caught, "task failed") << thrower;
+    EXPECT_EQ(inside, 0);
+    EXPECT_LT(ran, 100);
+    std::atomic<int64_t> sum = 0;  // the pool goes on
+    parallel_for(stream_, 100, [&](int64_t i, int) { sum += i; });
+    EXPECT_EQ(sum, 4950);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ParallelTest, testing::Values(1, 2, 3, 8));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "core/ops.h"
 #include "nn/attention.h"
@@ -99,6 +100,39 @@ TEST(Loss, HuberIsSquaredInsideAndLinearOutside) {
   const Variable prediction(from_vector<float>({0.5f, 3})), target(from_vector<float>({0, 0}));
   EXPECT_FLOAT_EQ(huber_loss(prediction, target).item(), (0.125f + 2.5f) / 2);
   EXPECT_FLOAT_EQ(mse_loss(prediction, target).item(), (0.25f + 9) / 2);
+}
+
+TEST(Layers, SizesAndProbabilitiesOutOfRangeAreRefused) {
+  const float nan = std::nanf("");
+  const std::pair<const char*, std::function<void()>> cases[] = {
+      {"linear in 0", [] { Linear({.in = 0, .out = 3}); }},
+      {"linear out -1", [] { Linear({.in = 3, .out = -1}); }},
+      {"embedding of 0", [] { Embedding(0, 4); }},
+      {"embedding of width -4", [] { Embedding(4, -4); }},
+      {"layernorm 0", [] { LayerNorm(0); }},
+      {"layernorm -1", [] { LayerNorm(-1); }},
+      {"layernorm eps", [] { LayerNorm(4, {.eps = -1}); }},
+      {"layernorm eps NaN", [=] { LayerNorm(4, {.eps = nan}); }},
+      {"rmsnorm 0", [] { RMSNorm(0); }},
+      {"rmsnorm eps NaN", [=] { RMSNorm(4, nan); }},
+      {"dropout 1", [] { Dropout(1); }},
+      {"dropout -0.1", [] { Dropout(-0.1f); }},
+      {"dropout NaN", [=] { Dropout{nan}; }},
+      {"mlp 0", [] { MLP({.width = 0, .hidden = 4}); }},
+      {"mlp hidden 0", [] { MLP({.width = 4, .hidden = 0}); }},
+      {"attention of 0 heads", [] { CausalSelfAttention({.width = 8, .heads = 0}); }},
+      {"attention of -2 heads", [] { CausalSelfAttention({.width = 8, .heads = -2}); }},
+      {"attention dropout NaN", [=] { CausalSelfAttention({.width = 8, .heads = 2, .dropout = nan}); }},
+      {"normal NaN", [=] { normal(nan); }},
+      {"normal -1", [] { normal(-1); }},
+      {"uniform -1", [] { uniform(-1); }},
+      {"fan in 0", [] { fan_in_uniform(0); }},
+      {"xavier 0", [] { xavier_uniform(0, 0); }},
+      {"kaiming 0", [] { kaiming_normal(0); }},
+      {"no layer", [] { Sequential(std::unique_ptr<Linear>()); }},
+      {"huber delta", [] { huber_loss(Variable(full({1}, 1)), Variable(full({1}, 2)), -1); }},
+  };
+  for (const auto& [name, make] : cases) EXPECT_THROW(make(), Error) << name;
 }
 
 }  // namespace

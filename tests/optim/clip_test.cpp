@@ -70,5 +70,13 @@ TEST(Clip, TheFactorUnscalesAndClipsInOne) {
   EXPECT_EQ(clip_factor(4, 1, 1024), static_cast<float>(1 / (4 + 1e-6) / 1024));
 }
 
+TEST(Clip, ValuesOutOfRangeAreRefused) {
+  for (const double clip : {-1.0, std::nan(""), HUGE_VAL}) EXPECT_THROW(clip_factor(1, clip), Error) << clip;
+  for (const double scale : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+    EXPECT_THROW(clip_factor(1, 1, scale), Error) << scale;
+    EXPECT_THROW(global_norm({}, scale), Error) << scale;
+  }
+}
+
 }  // namespace
 }  // namespace sg::optim

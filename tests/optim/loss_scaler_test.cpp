@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,24 @@ TEST(LossScaler, RefusesWhatMakesNoSense) {
   EXPECT_THROW(LossScaler({.fixed = -1}), Error);
   EXPECT_THROW(LossScaler({.window = 0}), Error);
   EXPECT_THROW(LossScaler({.hysteresis = 0}), Error);
+}
+
+TEST(LossScaler, ValuesOutOfRangeAreRefused) {
+  const double nan = std::nan("");
+  for (const LossScaleOptions& o :
+       {LossScaleOptions{.fixed = nan}, LossScaleOptions{.fixed = HUGE_VAL}, LossScaleOptions{.initial_power = 2000},
+        LossScaleOptions{.initial_power = -1}, LossScaleOptions{.minimum = 0}, LossScaleOptions{.minimum = nan}})
+    EXPECT_THROW(LossScaler{o}, Error);
+  LossScaler scaler({});
+  for (const LossScaler::State& s :
+       {LossScaler::State{nan, 0, 0}, LossScaler::State{0, 0, 0}, LossScaler::State{HUGE_VAL, 0, 0}})
+    EXPECT_THROW(scaler.restore(s), Error);
+}
+
+TEST(LossScaler, GrowsNoFurtherThanALossCanTake) {
+  LossScaler scaler({.initial_power = 99, .window = 1});
+  for (int i = 0; i < 10; ++i) scaler.update(false);
+  EXPECT_EQ(scaler.scale(), 0x1p100);
 }
 
 }  // namespace

@@ -156,5 +156,88 @@ TEST(Optimizer, RefusesWhatMakesNoSense) {
   EXPECT_THROW(make_optimizer({.type = "sgd", .momentum = 0, .nesterov = true}), Error);
 }
 
+// m and v are estimates of g and g² from the first step on: Adam starts with -lr, whatever its betas.
+TEST(Optimizer, AdamsFirstStepIsTheLearningRateForAnyBetas) {
+  for (const char* type : {"adamw", "adam"}) {
+    for (const double beta1 : {0.0, 0.8, 0.9, 0.99}) {
+      for (const double beta2 : {0.0, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999}) {
+        const auto optimizer = make_optimizer({.type = type, .beta1 = beta1, .beta2 = beta2, .weight_decay = 0});
+        optimizer->set_learning_rate(1);
+        Slice slice = slice_of(*optimizer, from_vector(std::vector<float>(count, 0)));
+        slice.gradient = from_vector(wave(count, 0.3));
+        optimizer->step({&slice, 1});
+        const auto p = slice.master.to_vector<float>(), g = wave(count, 0.3);
+        for (size_t i = 0; i < count; ++i) {
+          EXPECT_NEAR(p[i], -g[i] / (std::abs(static_cast<double>(g[i])) + 1e-8), 1e-7) << type << " " << beta2;
+        }
+      }
+    }
+  }
+}
+
+// A constant gradient is its own estimate at every step, if moments and corrections are made of the same betas.
+TEST(Optimizer, AdamsCorrectionsFitItsMoments) {
+  for (const double beta2 : {0.9, 0.999, 0.99999, 0.9999999}) {
+    const auto optimizer = make_optimizer({.beta2 = beta2, .weight_decay = 0});
+    optimizer->set_learning_rate(1);
+    Slice slice = slice_of(*optimizer, zeros({1}));
+    for (int t = 1; t <= 5; ++t) {
+      fill_(slice.master, 0);
+      slice.gradient = full({1}, 0.5);
+      optimizer->step({&slice, 1});
+      EXPECT_NEAR(slice.master.item<float>(), -1, 5e-7) << "beta2 " << beta2 << " step " << t;
+    }
+  }
+}
+
+TEST(Optimizer, ValuesOutOfRangeAreRefused) {
+  const double nan = std::nan(""), infinity = HUGE_VAL;
+  const OptimizerOptions wrong[] = {{.beta1 = -0.1},       {.beta1 = nan},
+                                    {.beta2 = 1},          {.beta2 = 0.99999999},  // 1 as f32
+                                    {.beta2 = nan},        {.eps = 0},
+                                    {.eps = -1},           {.eps = nan},
+                                    {.eps = 1e-60},        {.weight_decay = -0.1},
+                                    {.weight_decay = nan}, {.weight_decay = infinity},
+                                    {.momentum = 1},       {.momentum = nan}};
+  for (const OptimizerOptions& options : wrong) EXPECT_THROW(make_optimizer(options), Error);
+  const auto optimizer = make_optimizer({});
+  for (const double lr : {-1.0, nan, infinity, 1e300}) EXPECT_THROW(optimizer->set_learning_rate(lr), Error) << lr;
+  EXPECT_EQ(optimizer->learning_rate(), 1e-3);
+}
+
+TEST(Optimizer, SlicesThatDontFitAreRefused) {
+  const auto good = [](const Optimizer& optimizer) {
+    Slice slice = slice_of(optimizer, zeros({4}));
+    slice.gradient = zeros({4});
+    return slice;
+  };
+  const std::pair<const char*, std::function<void(Slice&)>> cases[] = {
+      {"undefined master", [](Slice& s) { s.master = {}; }},
+      {"undefined gradient", [](Slice& s) { s.gradient = {}; }},
+      {"no state", [](Slice& s) { s.state.clear(); }},
+      {"undefined state", [](Slice& s) { s.state[0] = {}; }},
+      {"state of another size", [](Slice& s) { s.state[0] = zeros({3}); }},
+      {"gradient of another size", [](Slice& s) { s.gradient = zeros({3}); }},
+      {"gradient of integers", [](Slice& s) { s.gradient = zeros({4}, DType::i32); }},
+      {"gradient of f64", [](Slice& s) { s.gradient = zeros({4}, DType::f64); }},
+      {"gradient elsewhere", [](Slice& s) { s.gradient = empty({4}, DType::f32, meta()); }},
+      {"master of f16", [](Slice& s) { s.master = zeros({4}, DType::f16); }},
+      {"copy of f32", [](Slice& s) { s.parameter = zeros({4}); }},
+  };
+  for (const char* type : {"adamw", "lion", "sgd"}) {
+    for (const auto& [name, change] : cases) {
+      const auto optimizer = make_optimizer({.type = type});
+      Slice slice = good(*optimizer);
+      change(slice);
+      EXPECT_THROW(optimizer->step({&slice, 1}), Error) << type << ": " << name;
+    }
+    const auto optimizer = make_optimizer({.type = type});
+    Slice slice = good(*optimizer);
+    for (const float factor : {-1.0f, static_cast<float>(std::nan("")), HUGE_VALF})
+      EXPECT_THROW(optimizer->step({&slice, 1}, factor), Error) << type << " factor " << factor;
+    EXPECT_NO_THROW(optimizer->step({}));
+  }
+}
+
 }  // namespace
 }  // namespace sg::optim
