@@ -34,7 +34,7 @@ inline Tensor sub(const Tensor& a, const Tensor& b) { return pointwise(Pointwise
 inline Tensor mul(const Tensor& a, const Tensor& b) { return pointwise(PointwiseOp::mul, {a, b}); }
 inline Tensor div(const Tensor& a, const Tensor& b) { return pointwise(PointwiseOp::div, {a, b}); }
 inline Tensor scale(const Tensor& a, double factor) { return pointwise(PointwiseOp::mul_scalar, {a}, factor); }
-void accumulate_(const Tensor& acc, const Tensor& x);  // acc += x; acc f32 or x's dtype; same shape
+void accumulate_(const Tensor& acc, const Tensor& x);  // acc += x; x's dtype, or f32 for 16 bits; same shape
 
 // ---- reductions (ops_reduce.cpp): over `dims` (all when empty); `keep` leaves sizes of 1
 Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims = {}, bool keep = false);

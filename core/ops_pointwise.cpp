@@ -85,8 +85,8 @@ void pointwise_(PointwiseOp op, const Tensor& out, std::initializer_list<Tensor>
 void accumulate_(const Tensor& acc, const Tensor& x) {
   detail::check_arguments("accumulate", {{"the accumulator", &acc}, {"x", &x}});
   check(acc.shape() == x.shape(), "accumulate: shapes differ: {} += {}", acc.shape(), x.shape());
-  check(acc.dtype() == DType::f32 || acc.dtype() == x.dtype(), "accumulate: {} += {}", name_of(acc.dtype()),
-        name_of(x.dtype()));
+  check(acc.dtype() == x.dtype() || (acc.dtype() == DType::f32 && is_16bit(x.dtype())), "accumulate: {} += {}",
+        name_of(acc.dtype()), name_of(x.dtype()));
   check(acc.contiguous(), "accumulate: the accumulator must be dense: strides {}", acc.strides());
   const auto add = detail::kernel("accumulate", acc.device(), &KernelTable::accumulate, x.dtype());
   const bool same = acc.offset() == x.offset() && x.contiguous();

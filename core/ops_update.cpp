@@ -86,8 +86,8 @@ Tensor tree_sum(std::span<const Tensor> inputs, float scale, DType dtype) {
           "tree_sum: {} {} beside {} {}", name_of(x.dtype()), x.shape(), name_of(inputs[0].dtype()), inputs[0].shape());
     views.push_back(x.view());
   }
-  check(dtype == DType::f32 || dtype == inputs[0].dtype(), "tree_sum: {} from {}", name_of(dtype),
-        name_of(inputs[0].dtype()));
+  check(dtype == inputs[0].dtype() || (dtype == DType::f32 && is_16bit(inputs[0].dtype())), "tree_sum: {} from {}",
+        name_of(dtype), name_of(inputs[0].dtype()));
   const auto sum = detail::kernel("tree_sum", inputs[0].device(), &KernelTable::tree_sum, inputs[0].dtype());
   Tensor out = empty(inputs[0].shape(), dtype, inputs[0].device());
   if (out.numel() == 0) return out;

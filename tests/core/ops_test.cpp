@@ -65,6 +65,14 @@ TEST(Ops, EntriesThatATypeLacksAreNamed) {
   for (const auto& [expected, call] : cases) EXPECT_EQ(test::error_of(ErrorKind::usage, call), expected);
 }
 
+TEST(Ops, SumsInATypeThatCantHoldThemAreRefused) {
+  const Tensor wide = full({4}, 1, DType::f64), narrow = full({4}, 1);
+  const Tensor inputs[] = {wide, wide};
+  test::error_of(ErrorKind::usage, [&] { accumulate_(narrow, wide); });
+  test::error_of(ErrorKind::usage, [&] { tree_sum(inputs, 1, DType::f32); });
+  EXPECT_EQ(tree_sum(inputs, 1, DType::f64).to_vector<double>(), std::vector<double>(4, 2));
+}
+
 TEST(Ops, AnOutputMayOverlapItsInputs) {
   const auto fresh = [] { return from_vector<float>({1, 2, 3, 4, 5, 6}); };
   Tensor x = fresh();
