@@ -145,6 +145,14 @@ void Module::collect_units(std::vector<Unit>& units) const {
 }
 
 std::vector<Unit> Module::units() const {
+  visit([](const Module& m) {  // refuses memory that nothing was written into
+    for (const Parameter& p : m.parameters_) {
+      const Tensor& value = p.variable.held();
+      const bool backed = !p.variable.keeper() && value.device().type != DeviceType::meta && value.numel() > 0;
+      check(!p.initialiser || p.key || !backed || value.version() > 0,
+            "module: {} has no value yet; call initialise(seed) or load_state() on its model", p.variable.name());
+    }
+  });
   std::vector<Unit> units;
   collect_units(units);
   if (units.empty()) units.push_back({path_.empty() ? "model" : path_, parameters(), hooks_});

@@ -6,6 +6,7 @@
 #include "core/ops.h"
 #include "nn/layers.h"
 #include "nn/micro_step.h"
+#include "tests/errors.h"
 
 namespace sg::nn {
 namespace {
@@ -165,6 +166,18 @@ TEST(Dropout, TrainingOutsideOfAMicroStepIsRefused) {
             std::string::npos);
   dropout.eval();
   EXPECT_NO_THROW(dropout.forward(Variable(empty({2, 2}))));
+}
+
+TEST(Module, UnitsOfAModelThatWasNeverInitialisedAreRefusedByName) {
+  Linear fresh({.in = 2, .out = 3});
+  const std::string message = test::error_of(ErrorKind::usage, [&] { fresh.units(); });
+  EXPECT_NE(message.find("weight"), std::string::npos) << message;
+  EXPECT_NE(message.find("initialise(seed)"), std::string::npos) << message;
+  Linear loaded({.in = 2, .out = 3});
+  fresh.initialise(1);
+  loaded.load_state(fresh.state());
+  EXPECT_NO_THROW(fresh.units());
+  EXPECT_NO_THROW(loaded.units());
 }
 
 }  // namespace
