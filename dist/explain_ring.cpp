@@ -89,7 +89,7 @@ RingTrace trace_ring(int ranks) {
     ThreadTransport transport(world, group, rank, 0);
     CallRecord record;
     record.set_name("ring");
-    Watch watch(record, rank, 60);
+    Watch watch(record, rank, 60, false);
     reduce_ring(transport, job, empty({2}), watch, [&](const RingStep& step, const void* received) {
       trace.moves[self].push_back({step, contributors(*static_cast<const float*>(received))});
       if (trace.moves[self].size() == n - 1) trace.after_scatter[self] = contents(x);

@@ -54,6 +54,7 @@ class ThreadRanks {
         group_(std::make_shared<ThreadGroup>()) {
     check(options.ranks >= 0 && options.ranks <= max_devices, "ranks: {} thread ranks; 1 … {} are possible",
           options.ranks, max_devices);
+    check_timeout(options.timeout);
     for (int rank = 0; rank < world_->ranks; ++rank) group_->world_ranks.push_back(rank);
     group_->slots.resize(static_cast<size_t>(world_->ranks * world_->ranks));
   }
@@ -81,6 +82,7 @@ class ThreadRanks {
       Comm comm(std::make_unique<ThreadTransport>(world_, group_, rank, 0), std::move(shared));
       try {
         fn_(comm);
+        comm.leave();
       } catch (...) {
         fail(rank);  // before comm's end, which waits for calls that peers would otherwise never join
         throw;
@@ -107,10 +109,11 @@ class ThreadRanks {
   std::optional<Failure> failure() {
     std::lock_guard lock(world_->mutex);
     if (!world_->failed) return std::nullopt;
-    std::string record = "last calls, latest first:\n";
+    std::string record;
     for (int rank = 0; rank < world_->ranks; ++rank) {
       record += format_board(rank, world_->boards[static_cast<size_t>(rank)]);
     }
+    if (!record.empty()) record = "last calls, latest first:\n" + record;
     return Failure{world_->failed_rank, world_->error, record};
   }
 
@@ -121,11 +124,14 @@ class ThreadRanks {
   int ended_ = 0;
 };
 
-// One write, so that ranks' lines don't mix.
+// One write, so that ranks' lines don't mix; the line that matters last, where people look. Calls say nothing about a
+// mistake in what the program was asked for.
 void report(int ranks, int rank, const std::exception_ptr& error, const std::string& record) {
-  std::string text = ranks > 1 ? fmt::format("rank {}: ", rank) : std::string();
+  const bool usage = exit_code_of(error) == static_cast<int>(ErrorKind::usage);
+  std::string text;
+  if (ranks > 1 && !usage) text += record;
+  if (ranks > 1) text += fmt::format("rank {}: ", rank);
   text += message_of(error) + "\n";
-  if (ranks > 1) text += record;
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }
@@ -157,6 +163,7 @@ int launch_mpi(const CommOptions& options, const std::function<void(Comm&)>& fn)
   try {
     const DeviceGuard device(comm->device());
     fn(*comm);
+    comm->leave();
     return 0;
   } catch (...) {
     const auto error = std::current_exception();

@@ -12,8 +12,8 @@
 namespace sg::dist {
 
 // Every rank hears from every other one. No payload, so nothing but the call is booked.
-Work Comm::barrier(const Call& call) {
-  CommJob job{.record = {.operation = Operation::barrier}, .traffic = {1, 0, 0, 0}, .messages = 1, .run = {}};
+Work Comm::barrier(const Call& call, double timeout) {
+  CommJob job{.record = {.operation = Operation::barrier}, .traffic = {1, 0, 0, 0}, .timeout = timeout, .run = {}};
   job.run = [](Transport& transport, Watch& watch) {
     const auto n = static_cast<size_t>(transport.size()), self = static_cast<size_t>(transport.rank());
     char token = 0;

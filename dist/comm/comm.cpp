@@ -1,7 +1,9 @@
 #include "dist/comm/comm.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -9,14 +11,24 @@
 #include "dist/comm/transport.h"
 
 namespace sg::dist {
+namespace {
+
+double seconds_since(Watch::Clock::time_point begin) {
+  return std::chrono::duration<double>(Watch::Clock::now() - begin).count();
+}
+
+}  // namespace
 
 // ---- groups ---------------------------------------------------------------------------------------------------------
 
 Comm::Comm(std::unique_ptr<Transport> transport, std::shared_ptr<CommShared> shared)
     : transport_(std::move(transport)), shared_(std::move(shared)), messages_(static_cast<size_t>(size())) {}
 
-Comm::~Comm() {  // calls under way use the transport; their errors are for those who wait for them
+// Calls under way use the transport; their errors are for those who wait for them. What the transport has of MPI ends
+// on the thread where it began.
+Comm::~Comm() {
   try {
+    shared_->stream.enqueue("close", [this] { transport_.reset(); });
     shared_->stream.synchronize();
   } catch (...) {}
 }
@@ -43,17 +55,33 @@ std::unique_ptr<Comm> Comm::split(int colour, int key) {
   const int number = shared_->groups++;
   std::unique_ptr<Transport> part;
   shared_->stream.enqueue("split", [&] { part = transport_->split(colours, keys, number); });
-  shared_->stream.synchronize();
+  if (transport_->splits_at_once()) shared_->stream.synchronize();
+  else wait_within(shared_->stream.record(), shared_->timeout, "split");
   return std::make_unique<Comm>(std::move(part), shared_);
 }
 
 std::string Comm::flight_record() const {
-  std::string text = "last calls, latest first:\n";
+  std::string text;
   for (int rank = 0; rank < transport_->world_size(); ++rank) {
     const FlightBoard* board = transport_->board(rank);
     text += board ? format_board(rank, *board) : fmt::format("  rank {}: on another host\n", rank);
   }
-  return text;
+  return text.empty() ? text : "last calls, latest first:\n" + text;
+}
+
+void Comm::leave() {
+  constexpr double forever = 1e300;  // others may compute or write long after this rank has done its part
+  barrier({end_of_program, Phase::setup}, forever).wait();
+}
+
+void wait_within(const Event& event, double timeout, const char* what) {
+  const auto begin = Watch::Clock::now();
+  while (!event.done()) {
+    check(ErrorKind::peer, seconds_since(begin) < timeout,
+          "{}: not every rank has come within {:.3g} s (--comm-timeout)", what, timeout);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  event.wait();
 }
 
 void Comm::abort(const std::string& message, int exit_code) { transport_->abort(message, exit_code); }
@@ -70,46 +98,10 @@ struct Work::State {
 
 namespace {
 
-double seconds_since(Watch::Clock::time_point begin) {
-  return std::chrono::duration<double>(Watch::Clock::now() - begin).count();
-}
-
-// A message as its other end sees it.
-CallRecord mirrored(CallRecord record, const CallRecord& mine, int rank) {
-  if (record.peer < 0) return record;
-  if (record.operation == Operation::send || record.operation == Operation::recv) {
-    record.operation = record.operation == Operation::send ? Operation::recv : Operation::send;
-  }
-  if (record.peer == rank) record.peer = mine.peer;
-  return record;
-}
-
-// Ranks tell each other what they are about to do: in a collective all, in a message its two ends.
-void compare_calls(Transport& transport, const CallRecord& mine, CommShared& shared, Watch& watch) {
-  const auto n = static_cast<size_t>(transport.size());
-  const auto self = static_cast<size_t>(transport.rank());
-  const bool message = mine.peer >= 0;
-  std::vector<CallRecord> calls(n, mine);
-  Pieces send(n), receive(n);
-  Traffic traffic{1, 0, 0, 0};
-  for (size_t p = 0; p < n; ++p) {
-    if (p == self || (message && p != static_cast<size_t>(mine.peer))) continue;
-    send[p] = {const_cast<CallRecord*>(&mine), sizeof mine};
-    receive[p] = {&calls[p], sizeof mine};
-    traffic += {0, sizeof mine, sizeof mine, 0};
-  }
-  shared.traffic.add(mine.operation, Phase::check, traffic);
-  transport.exchange(send, receive, watch);
-  // Collectives: every rank compares all with rank 0 and finds the same difference.
-  const size_t base = message ? self : 0;
-  for (size_t p = 0; p < n; ++p) {
-    if (p == base || (message && p != static_cast<size_t>(mine.peer))) continue;
-    const std::string what = difference(calls[base], message ? mirrored(calls[p], mine, transport.rank()) : calls[p]);
-    check(ErrorKind::peer, what.empty(),
-          "ranks make different calls: the {} differs: rank {} makes call #{}, {}; rank {} makes call #{}, {}", what,
-          transport.world_rank(static_cast<int>(base)), calls[base].sequence, calls[base].describe(),
-          transport.world_rank(static_cast<int>(p)), calls[p].sequence, calls[p].describe());
-  }
+// Ranks tell each other with their data what they are about to do: records by rank, booked as checks.
+Traffic traffic_of_comparison(const CallRecord& mine, int ranks) {
+  const auto others = static_cast<uint64_t>(mine.peer >= 0 ? 1 : ranks - 1);
+  return {1, others * sizeof mine, others * sizeof mine, 0};
 }
 
 std::optional<NonFinite> run(Transport& transport, const CommJob& job, CommShared& shared, bool compare) {
@@ -118,9 +110,9 @@ std::optional<NonFinite> run(Transport& transport, const CommJob& job, CommShare
   CallRecord record = job.record;
   record.begun = steady_nanoseconds();
   board.begin(record);
-  Watch watch(record, rank, shared.timeout);
+  Watch watch(record, rank, job.timeout > 0 ? job.timeout : shared.timeout, compare);
+  if (compare) shared.traffic.add(record.operation, Phase::check, traffic_of_comparison(record, transport.size()));
   try {
-    if (compare) compare_calls(transport, record, shared, watch);
     const auto nonfinite = job.run(transport, watch);
     if (transport.size() > 1) transport.emulate_link(std::max(job.traffic.sent, job.traffic.received), job.messages);
     board.end();
@@ -145,8 +137,7 @@ Work Comm::issue(const Call& call, CommJob job) {
     auto& [sent, received] = messages_[static_cast<size_t>(record.peer)];
     record.sequence = record.operation == Operation::send ? sent++ : received++;
   }
-  const bool compare = size() > 1 && (shared_->checks == Checks::always ||
-                                      (shared_->checks == Checks::first_steps && record.sequence < first_calls));
+  const bool compare = size() > 1 && shared_->checks == Checks::always;
   shared_->traffic.add(record.operation, call.phase, job.traffic);
 
   Work work;

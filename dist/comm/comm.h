@@ -84,8 +84,7 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-enum class Checks : uint8_t { never, first_steps, always };  // whether ranks compare each call before it runs
-inline constexpr int64_t first_calls = 256;                  // first_steps: this many calls of a group
+enum class Checks : uint8_t { never, always };  // whether ranks compare each call before it touches data
 
 class Transport;
 struct CommShared;
@@ -127,7 +126,7 @@ class Comm {
   // Done when the receiver has it: ranks that send to each other must not both send first.
   Work send(const Call& call, const Tensor& x, int to);
   Work recv(const Call& call, const Tensor& x, int from);
-  Work barrier(const Call& call);
+  Work barrier(const Call& call) { return barrier(call, 0); }
 
   // Small messages between hosts, of any length; returns every rank's, in rank order.
   std::vector<std::string> all_gather_bytes(const Call& call, std::string_view bytes);
@@ -138,13 +137,32 @@ class Comm {
   // The ranks of equal colour become a group, ordered by key, then rank. Collective.
   std::unique_ptr<Comm> split(int colour, int key);
 
-  // The last calls of every rank that can be seen from here, for messages about failures.
+  // The last call of a rank's program, which launch and run_threads make for it: returns when every rank has made it,
+  // without a deadline. A rank that still communicates is told at once that this one has returned.
+  void leave();
+
+  // While one lives, this rank says to those who wait for it that it is at work on something that isn't communication,
+  // such as files: the time-out is for silence. From the thread that makes the group's calls.
+  class Busy {
+   public:
+    explicit Busy(Comm& comm);
+    ~Busy();
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+   private:
+    struct State;
+    std::unique_ptr<State> state_;
+  };
+
+  // The last calls of every rank that can be seen from here, for messages about failures; empty where none made any.
   std::string flight_record() const;
   // This rank failed: peers' calls throw, or end their processes, with `message`. Does not return under MPI.
   void abort(const std::string& message, int exit_code);
 
  private:
   Work issue(const Call& call, CommJob job);
+  Work barrier(const Call& call, double timeout);  // seconds; 0: the group's
   CommJob reduction(const Call& call, Operation operation, const Tensor& in, const Tensor& out, const Shards& shards,
                     const Reduction& options);
   Tensor ring_buffers(const Shards& shards, DType dtype);

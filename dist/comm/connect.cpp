@@ -1,8 +1,16 @@
 #include "dist/comm/connect.h"
 
+#include <cmath>
 #include <cstdlib>
 
+#include "core/error.h"
+
 namespace sg::dist {
+
+void check_timeout(double seconds) {
+  check(std::isfinite(seconds) && seconds > 0, "ranks: the time-out must be a finite number of seconds above 0, not {}",
+        seconds);
+}
 
 bool under_launcher() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"}) {

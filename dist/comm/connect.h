@@ -9,12 +9,14 @@ namespace sg::dist {
 
 struct CommOptions {
   int ranks = 0;  // threads: how many (0: one); under a launcher its world decides, and another number is refused
-  double timeout = 300;  // seconds a call may wait for peers; half-way there is a warning
-  Checks checks = Checks::first_steps;
+  double timeout = 300;  // seconds a call may wait for silent peers, above 0; half-way there is a warning
+  Checks checks = Checks::always;
   double link_bandwidth = 0;  // bytes per second of an emulated link between thread ranks; 0: none
   double link_latency = 0;    // seconds per message on it
   DeviceOptions device;       // of each rank; threads 0: the processors dealt evenly to the ranks of this machine
 };
+
+void check_timeout(double seconds);  // usage error unless it is a finite number above 0
 
 // Whether mpirun, srun or another MPI launcher started this process.
 bool under_launcher();

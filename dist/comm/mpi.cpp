@@ -13,7 +13,7 @@
 namespace sg::dist {
 namespace {
 
-enum Tag { pieces_tag = 1, terms_tag, sums_tag };
+enum Tag { pieces_tag = 1, terms_tag, sums_tag, call_tag };
 
 constexpr uint64_t message_bytes = uint64_t{1} << 30;  // MPI counts in int: larger pieces travel as several messages
 constexpr int64_t collective_elements = int64_t{1} << 30;  // likewise
@@ -47,10 +47,14 @@ std::string text_of(int error) {
 
 }  // namespace
 
+void mpi_must(int error, const char* function) {
+  if (error != MPI_SUCCESS) sg::fail(ErrorKind::peer, "mpi: {}: {}", function, text_of(error));
+}
+
 MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world, MPI_Comm comm, std::vector<int> world_ranks, int number)
     : world_(std::move(world)), comm_(comm), world_ranks_(std::move(world_ranks)), number_(number) {
-  MPI_Comm_rank(comm_, &rank_);
-  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  mpi_must(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  mpi_must(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
 }
 
 MpiTransport::~MpiTransport() {
@@ -67,14 +71,16 @@ MPI_Request* MpiTransport::Requests::add(int peer, int expected) {
 void MpiTransport::send(Requests& requests, int to, int tag, const Piece& piece) {
   for (uint64_t begin = 0; begin < piece.bytes; begin += message_bytes) {
     const auto count = static_cast<int>(std::min(message_bytes, piece.bytes - begin));
-    MPI_Isend(static_cast<const char*>(piece.data) + begin, count, MPI_BYTE, to, tag, comm_, requests.add(to, -1));
+    const char* data = static_cast<const char*>(piece.data) + begin;
+    mpi_must(MPI_Isend(data, count, MPI_BYTE, to, tag, comm_, requests.add(to, -1)), "MPI_Isend");
   }
 }
 
 void MpiTransport::receive(Requests& requests, int from, int tag, const Piece& piece) {
   for (uint64_t begin = 0; begin < piece.bytes; begin += message_bytes) {
     const auto count = static_cast<int>(std::min(message_bytes, piece.bytes - begin));
-    MPI_Irecv(static_cast<char*>(piece.data) + begin, count, MPI_BYTE, from, tag, comm_, requests.add(from, count));
+    char* data = static_cast<char*>(piece.data) + begin;
+    mpi_must(MPI_Irecv(data, count, MPI_BYTE, from, tag, comm_, requests.add(from, count)), "MPI_Irecv");
   }
 }
 
@@ -125,10 +131,66 @@ void MpiTransport::finish(Requests& requests, Watch& watch, const MpiWorld::Insi
   requests = {};
 }
 
+// ---- which call it is
+
+// Posted before the data of the same move and finished before that data is touched: if ranks make different calls,
+// their data may never come, or be of another size.
+void MpiTransport::post(Comparison& comparison, Watch& watch) {
+  if (!watch.takes_comparison()) return;
+  for (int p = 0; p < size(); ++p) {
+    if (p != rank_ && watch.meets(p)) comparison.ranks.push_back(p);
+  }
+  comparison.records.resize(comparison.ranks.size());
+  for (size_t i = 0; i < comparison.ranks.size(); ++i) {
+    receive(comparison.requests, comparison.ranks[i], call_tag, {&comparison.records[i], sizeof(CallRecord)});
+  }
+  const Piece mine{const_cast<CallRecord*>(&watch.call()), sizeof(CallRecord)};
+  for (int p : comparison.ranks) send(comparison.requests, p, call_tag, mine);
+}
+
+void MpiTransport::finish(Comparison& comparison, Watch& watch, const MpiWorld::Inside& inside) {
+  for (bool all = false; !all;) {
+    finish(comparison.requests, watch, inside);
+    all = true;
+    for (size_t i = 0; i < comparison.ranks.size(); ++i) {
+      if (comparison.records[i].state != CallRecord::State::busy) continue;
+      all = false;
+      watch.restart();
+      receive(comparison.requests, comparison.ranks[i], call_tag, {&comparison.records[i], sizeof(CallRecord)});
+    }
+  }
+  for (size_t i = 0; i < comparison.ranks.size(); ++i) {
+    const int from = comparison.ranks[i];
+    watch.compare(comparison.records[i], rank_, from, world_rank(from));
+  }
+}
+
+void MpiTransport::compare(Watch& watch, const MpiWorld::Inside& inside) {
+  Comparison comparison;
+  post(comparison, watch);
+  finish(comparison, watch, inside);
+}
+
+// Small enough for MPI to send it at once, whether or not the others are there.
+void MpiTransport::say_busy() {
+  const MpiWorld::Inside inside(*world_);
+  CallRecord record;
+  record.set_name("busy");
+  record.state = CallRecord::State::busy;
+  Watch watch(record, world_rank(rank_), 60, false);
+  Requests requests;
+  for (int p = 0; p < size(); ++p) {
+    if (p != rank_) send(requests, p, call_tag, {&record, sizeof record});
+  }
+  finish(requests, watch, inside);
+}
+
 // ---- moves
 
 void MpiTransport::exchange(const Pieces& send, const Pieces& receive, Watch& watch) {
   const MpiWorld::Inside inside(*world_);
+  Comparison comparison;
+  post(comparison, watch);
   Requests requests;
   for (int p = 0; p < size(); ++p) {
     if (p != rank_) this->receive(requests, p, pieces_tag, receive[static_cast<size_t>(p)]);
@@ -138,6 +200,7 @@ void MpiTransport::exchange(const Pieces& send, const Pieces& receive, Watch& wa
   }
   const Piece &own = send[static_cast<size_t>(rank_)], &place = receive[static_cast<size_t>(rank_)];
   if (own.bytes > 0 && own.data != place.data) std::memcpy(place.data, own.data, own.bytes);
+  finish(comparison, watch, inside);
   finish(requests, watch, inside);
 }
 
@@ -178,8 +241,11 @@ std::optional<NonFinite> MpiTransport::reduce_ordered(const ReduceJob& job, Watc
   for (int p = 0; p < size(); ++p) largest = std::max(largest, job.shards.count(p));
   std::optional<NonFinite> found;
   std::vector<const void*> inputs(static_cast<size_t>(size()));
+  Comparison comparison;
+  post(comparison, watch);
   post_terms(0);
   post_terms(1);
+  finish(comparison, watch, inside);
   for (int64_t k = 0; k * slice < largest; ++k) {
     finish(requests[k % 2], watch, inside);
     if (const int64_t count = length(rank_, k); count > 0) {
@@ -219,33 +285,39 @@ void MpiTransport::reduce_native(const ReduceJob& job, Watch& watch) {
 
 void MpiTransport::native_all_reduce(const ReduceJob& job, Watch& watch) {
   const MpiWorld::Inside inside(*world_);
+  compare(watch, inside);
   for (int64_t begin = 0; begin < job.shards.total(); begin += collective_elements) {
     const auto count = static_cast<int>(std::min(collective_elements, job.shards.total() - begin));
     void* out = static_cast<char*>(job.out) + job.out_bytes(begin);
     const void* in = job.in == job.out ? MPI_IN_PLACE : static_cast<const char*>(job.in) + job.in_bytes(begin);
     Requests request;
-    MPI_Iallreduce(in, out, count, type_of(job.dtype), world_->sum_of(job.dtype), comm_, request.add(-1, -1));
+    mpi_must(MPI_Iallreduce(in, out, count, type_of(job.dtype), world_->sum_of(job.dtype), comm_, request.add(-1, -1)),
+             "MPI_Iallreduce");
     finish(request, watch, inside);
   }
 }
 
 void MpiTransport::native_reduce_scatter(const ReduceJob& job, void* out, Watch& watch) {
   const MpiWorld::Inside inside(*world_);
+  compare(watch, inside);
   Requests request;
   if (job.shards.total() <= INT_MAX) {
     std::vector<int> counts;
     for (int p = 0; p < size(); ++p) counts.push_back(static_cast<int>(job.shards.count(p)));
-    MPI_Ireduce_scatter(job.in, out, counts.data(), type_of(job.dtype), world_->sum_of(job.dtype), comm_,
-                        request.add(-1, -1));
+    mpi_must(MPI_Ireduce_scatter(job.in, out, counts.data(), type_of(job.dtype), world_->sum_of(job.dtype), comm_,
+                                 request.add(-1, -1)),
+             "MPI_Ireduce_scatter");
     finish(request, watch, inside);
     return;
   }
   for (int owner = 0; owner < size(); ++owner) {
     for (int64_t begin = 0; begin < job.shards.count(owner); begin += collective_elements) {
       const auto count = static_cast<int>(std::min(collective_elements, job.shards.count(owner) - begin));
-      MPI_Ireduce(static_cast<const char*>(job.in_of(owner)) + job.in_bytes(begin),
-                  static_cast<char*>(out) + job.in_bytes(begin), count, type_of(job.dtype), world_->sum_of(job.dtype),
-                  owner, comm_, request.add(-1, -1));
+      const char* in = static_cast<const char*>(job.in_of(owner)) + job.in_bytes(begin);
+      char* sum = static_cast<char*>(out) + job.in_bytes(begin);
+      mpi_must(
+          MPI_Ireduce(in, sum, count, type_of(job.dtype), world_->sum_of(job.dtype), owner, comm_, request.add(-1, -1)),
+          "MPI_Ireduce");
       finish(request, watch, inside);
     }
   }
@@ -258,13 +330,8 @@ std::unique_ptr<Transport> MpiTransport::split(const std::vector<int>& colours, 
   const MpiWorld::Inside inside(*world_);  // every rank has just told its colour, so nobody is waited for
   const auto self = static_cast<size_t>(rank_);
   MPI_Comm part = MPI_COMM_NULL;
-  MPI_Comm_split(comm_, colours[self], keys[self], &part);
-  int ranks = 0;
-  MPI_Comm_size(part, &ranks);
-  std::vector<int> world_ranks(static_cast<size_t>(ranks));
-  const int mine = world_rank(rank_);
-  MPI_Allgather(&mine, 1, MPI_INT, world_ranks.data(), 1, MPI_INT, part);
-  return std::make_unique<MpiTransport>(world_, part, std::move(world_ranks), group);
+  mpi_must(MPI_Comm_split(comm_, colours[self], keys[self], &part), "MPI_Comm_split");
+  return std::make_unique<MpiTransport>(world_, part, members(colours, keys), group);
 }
 
 }  // namespace sg::dist

@@ -12,6 +12,9 @@
 
 namespace sg::dist {
 
+// Throws Error peer, naming the function, unless MPI says that it worked.
+void mpi_must(int error, const char* function);
+
 // The process's share in MPI: from its start to its end, sums of 16-bit floats, boards that a host's processes share.
 class MpiWorld {
  public:
@@ -74,6 +77,8 @@ class MpiTransport final : public Transport {
   std::optional<NonFinite> reduce_ordered(const ReduceJob& job, Watch& watch) override;
   void reduce_native(const ReduceJob& job, Watch& watch) override;
   std::unique_ptr<Transport> split(const std::vector<int>& colours, const std::vector<int>& keys, int group) override;
+  bool splits_at_once() const override { return false; }
+  void say_busy() override;
   void fail(const std::string&) noexcept override { world_->fail(); }
   void abort(const std::string&, int exit_code) override { world_->abort(exit_code); }
 
@@ -85,6 +90,15 @@ class MpiTransport final : public Transport {
     std::vector<int> bytes;  // −1: not a receive
     MPI_Request* add(int peer, int bytes);
   };
+  // The records of this call that travel with its first move.
+  struct Comparison {
+    std::vector<int> ranks;           // of the group: all that are party to the call
+    std::vector<CallRecord> records;  // theirs
+    Requests requests;
+  };
+  void post(Comparison& comparison, Watch& watch);
+  void finish(Comparison& comparison, Watch& watch, const MpiWorld::Inside& inside);
+  void compare(Watch& watch, const MpiWorld::Inside& inside);  // where the move itself can't carry records
   void send(Requests& requests, int to, int tag, const Piece& piece);
   void receive(Requests& requests, int from, int tag, const Piece& piece);
   void finish(Requests& requests, Watch& watch, const MpiWorld::Inside& inside);  // and empties them

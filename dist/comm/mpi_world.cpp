@@ -28,45 +28,46 @@ void add(void* in, void* inout, int* count, MPI_Datatype*) {
 
 MpiWorld::MpiWorld() {
   int begun = 0, provided = 0;
-  MPI_Initialized(&begun);
+  mpi_must(MPI_Initialized(&begun), "MPI_Initialized");
   check(!begun, "mpi: it has been started in this process already");
-  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  mpi_must(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED)
     spdlog::warn("mpi: made for one thread only; a failed rank may end less cleanly");
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-  MPI_Comm_size(MPI_COMM_WORLD, &size_);
-  MPI_Op_create(add<f16>, 1, &sum_f16_);
-  MPI_Op_create(add<bf16>, 1, &sum_bf16_);
+  mpi_must(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  mpi_must(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+  mpi_must(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  mpi_must(MPI_Op_create(add<f16>, 1, &sum_f16_), "MPI_Op_create");
+  mpi_must(MPI_Op_create(add<bf16>, 1, &sum_bf16_), "MPI_Op_create");
   share_boards();
 }
 
 void MpiWorld::share_boards() {
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host_);
-  MPI_Comm_size(host_, &host_size_);
+  mpi_must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host_),
+           "MPI_Comm_split_type");
+  mpi_must(MPI_Comm_size(host_, &host_size_), "MPI_Comm_size");
   std::vector<int> ranks(static_cast<size_t>(host_size_));
-  MPI_Allgather(&rank_, 1, MPI_INT, ranks.data(), 1, MPI_INT, host_);
+  mpi_must(MPI_Allgather(&rank_, 1, MPI_INT, ranks.data(), 1, MPI_INT, host_), "MPI_Allgather");
   void* mine = nullptr;
-  MPI_Win_allocate_shared(sizeof(FlightBoard), 1, MPI_INFO_NULL, host_, &mine, &window_);
+  mpi_must(MPI_Win_allocate_shared(sizeof(FlightBoard), 1, MPI_INFO_NULL, host_, &mine, &window_),
+           "MPI_Win_allocate_shared");
   boards_.assign(static_cast<size_t>(size_), nullptr);
   for (int i = 0; i < host_size_; ++i) {
     MPI_Aint bytes = 0;
     int unit = 0;
     void* base = nullptr;
-    MPI_Win_shared_query(window_, i, &bytes, &unit, &base);
+    mpi_must(MPI_Win_shared_query(window_, i, &bytes, &unit, &base), "MPI_Win_shared_query");
     boards_[static_cast<size_t>(ranks[static_cast<size_t>(i)])] = static_cast<FlightBoard*>(base);
   }
   new (mine) FlightBoard;
-  MPI_Barrier(host_);
+  mpi_must(MPI_Barrier(host_), "MPI_Barrier");
 }
 
 MpiWorld::~MpiWorld() {
   if (failed_) return;  // peers may never answer; the launcher ends a job that goes without a farewell
-  MPI_Win_free(&window_);
-  MPI_Comm_free(&host_);
-  MPI_Op_free(&sum_f16_);
-  MPI_Op_free(&sum_bf16_);
-  MPI_Finalize();
+  const bool ended = MPI_Win_free(&window_) == MPI_SUCCESS && MPI_Comm_free(&host_) == MPI_SUCCESS &&
+                     MPI_Op_free(&sum_f16_) == MPI_SUCCESS && MPI_Op_free(&sum_bf16_) == MPI_SUCCESS &&
+                     MPI_Finalize() == MPI_SUCCESS;
+  if (!ended) spdlog::warn("mpi: rank {} could not end MPI in order", rank_);
 }
 
 MPI_Op MpiWorld::sum_of(DType dtype) const {
@@ -82,16 +83,35 @@ void MpiWorld::abort(int exit_code) {
   std::_Exit(exit_code);
 }
 
+namespace {
+
+// On the comm stream, whose thread makes every call of MPI from the first to the last. A rank that never comes would
+// hold the others inside MPI for ever, where nothing polls: they give up at the deadline.
+std::shared_ptr<MpiWorld> start_mpi(const std::shared_ptr<CommShared>& shared) {
+  const auto world = std::make_shared<std::shared_ptr<MpiWorld>>();
+  shared->stream.enqueue("MPI_Init", [world] {
+    *world = std::make_shared<MpiWorld>();
+    trace::set_rank((*world)->rank());
+  });
+  const Event started = shared->stream.record();
+  try {
+    wait_within(started, shared->timeout, "MPI_Init");
+  } catch (...) {
+    // A thread inside MPI can't be ended: it keeps what it uses until the process ends.
+    if (!started.done()) new std::shared_ptr<CommShared>(shared);
+    throw;
+  }
+  return std::move(*world);
+}
+
+}  // namespace
+
 std::unique_ptr<Comm> connect_mpi(const CommOptions& options) {
   check(under_launcher(), "mpi: start the program with mpirun or srun to run it as several processes");
   check(options.link_bandwidth == 0 && options.link_latency == 0, "mpi: a link is emulated between thread ranks only");
+  check_timeout(options.timeout);
   auto shared = std::make_shared<CommShared>(cpu(0), options.checks, options.timeout);
-  std::shared_ptr<MpiWorld> world;
-  shared->stream.enqueue("MPI_Init", [&] {
-    world = std::make_shared<MpiWorld>();
-    trace::set_rank(world->rank());
-  });
-  shared->stream.synchronize();
+  const std::shared_ptr<MpiWorld> world = start_mpi(shared);
   trace::set_rank(world->rank());
 
   DeviceOptions device = options.device;
@@ -103,8 +123,8 @@ std::unique_ptr<Comm> connect_mpi(const CommOptions& options) {
   const int ranks = world->size();
   std::vector<int> world_ranks(static_cast<size_t>(ranks));
   std::iota(world_ranks.begin(), world_ranks.end(), 0);
-  auto comm = std::make_unique<Comm>(
-      std::make_unique<MpiTransport>(std::move(world), MPI_COMM_WORLD, std::move(world_ranks), 0), std::move(shared));
+  auto comm = std::make_unique<Comm>(std::make_unique<MpiTransport>(world, MPI_COMM_WORLD, std::move(world_ranks), 0),
+                                     std::move(shared));
   check(options.ranks == 0 || options.ranks == ranks, "ranks: {} are asked for, the launcher started {}", options.ranks,
         ranks);
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");

@@ -5,12 +5,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 
 namespace sg::dist {
 
 void CallRecord::set_name(const std::string& text) {
   name = {};
   std::copy_n(text.begin(), std::min(text.size(), name.size() - 1), name.begin());
+}
+
+bool CallRecord::ends_program() const {
+  return operation == Operation::barrier && std::string_view(name.data()) == end_of_program;
 }
 
 std::string CallRecord::describe() const {
@@ -77,7 +82,6 @@ std::vector<CallRecord> FlightBoard::read() const {
 
 std::string format_board(int rank, const FlightBoard& board) {
   const std::vector<CallRecord> records = board.read();
-  if (records.empty()) return fmt::format("  rank {}: no calls yet\n", rank);
   std::string text;
   for (auto record = records.rbegin(); record != records.rend(); ++record) {
     const bool running = record->state == CallRecord::State::running;

@@ -12,7 +12,7 @@ namespace sg::dist {
 
 // Plain data of fixed size: it travels between ranks and lies in memory that processes share.
 struct CallRecord {
-  enum class State : uint8_t { running, done };
+  enum class State : uint8_t { running, done, busy };  // busy: no call, the rank is at work on something else
   int64_t sequence = 0;  // of the group; between two ranks: of the messages from one to the other
   int64_t elements = 0;
   uint64_t layout = 0;  // hash of the shards
@@ -29,8 +29,11 @@ struct CallRecord {
 
   void set_name(const std::string& text);
   std::string describe() const;  // all_reduce "ddp.bucket.3" of 4096 f32
+  bool ends_program() const;     // Comm::leave
 };
 static_assert(sizeof(CallRecord) == 128 && std::is_trivially_copyable_v<CallRecord>);
+
+inline constexpr const char* end_of_program = "the end of the program";  // the name of Comm::leave's call
 
 uint64_t hash_of(const Shards& shards);
 
@@ -54,7 +57,8 @@ class FlightBoard {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// "  rank 1: #7 all_reduce "ddp.bucket.3" of 4096 f32, for 2.31 s" and the calls before it, a line each.
+// "  rank 1: #7 all_reduce "ddp.bucket.3" of 4096 f32, for 2.31 s" and the calls before it, a line each;
+// nothing where there were none.
 std::string format_board(int rank, const FlightBoard& board);
 
 int64_t steady_nanoseconds();

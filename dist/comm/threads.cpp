@@ -11,7 +11,8 @@ ThreadWorld::ThreadWorld(int ranks, double bandwidth, double latency)
     : ranks(ranks),
       bandwidth(bandwidth),
       latency(latency),
-      boards(std::make_unique<FlightBoard[]>(static_cast<size_t>(ranks))) {}
+      boards(std::make_unique<FlightBoard[]>(static_cast<size_t>(ranks))),
+      busy(static_cast<size_t>(ranks)) {}
 
 void ThreadWorld::fail(int rank, const std::string& text, std::exception_ptr cause) noexcept {
   {
@@ -26,15 +27,23 @@ ThreadTransport::ThreadTransport(std::shared_ptr<ThreadWorld> world, std::shared
                                  int number)
     : world_(std::move(world)), group_(std::move(group)), rank_(rank), number_(number) {}
 
-// Waits until `awaited()` is empty; it lists the ranks still waited for.
+// Waits until `awaited()` is empty; it lists the ranks still waited for. One of them that is busy restarts the clock.
 template <class Awaited>
 void ThreadTransport::await(std::unique_lock<std::mutex>& lock, Watch& watch, const Awaited& awaited) {
+  const auto signs_of = [&](const std::vector<int>& ranks) {
+    uint64_t signs = 0;
+    for (int rank : ranks) signs += world_->busy[static_cast<size_t>(rank)];
+    return signs;
+  };
   for (std::vector<int> ranks; !(ranks = awaited()).empty();) {
+    const uint64_t signs = signs_of(ranks);
     if (world_->failed) {
       sg::fail(ErrorKind::peer, "{} on rank {}, call #{}: rank {} failed: {}", watch.call().describe(),
                world_rank(rank_), watch.call().sequence, world_->failed_rank, world_->message);
     }
-    if (world_->changed.wait_until(lock, watch.next()) == std::cv_status::timeout) watch.check(ranks);
+    const bool late = world_->changed.wait_until(lock, watch.next()) == std::cv_status::timeout;
+    if (signs_of(ranks) != signs) watch.restart();
+    else if (late) watch.check(ranks);
   }
 }
 
@@ -45,9 +54,9 @@ class ThreadTransport::Posted {
   Posted(const Posted&) = delete;
   Posted& operator=(const Posted&) = delete;
 
-  void add(int to, void* data, void* result, uint64_t bytes) {
+  void add(int to, const CallRecord& call, void* data, void* result, uint64_t bytes) {
     std::lock_guard lock(transport_.world_->mutex);
-    transport_.slot(transport_.rank_, to) = {Slot::State::posted, data, result, bytes};
+    transport_.slot(transport_.rank_, to) = {Slot::State::posted, &call, data, result, bytes};
     to_.push_back(to);
     transport_.world_->changed.notify_all();
   }
@@ -83,10 +92,8 @@ class ThreadTransport::Posted {
   std::vector<int> to_;
 };
 
-namespace {
-
 // Slots that this rank is at work on; they are free again afterwards, whatever happens.
-class Taken {
+class ThreadTransport::Taken {
  public:
   explicit Taken(ThreadWorld& world) : world_(world) {}
   Taken(const Taken&) = delete;
@@ -107,14 +114,16 @@ class Taken {
   std::vector<Slot*> slots_;
 };
 
-}  // namespace
-
 void ThreadTransport::exchange(const Pieces& send, const Pieces& receive, Watch& watch) {
   const auto self = static_cast<size_t>(rank_);
+  const bool compares = watch.takes_comparison();
+  const auto travels = [&](int p, const Piece& piece) {
+    return p != rank_ && (piece.bytes > 0 || (compares && watch.meets(p)));
+  };
   Posted posted(*this);
   for (int p = 0; p < size(); ++p) {
     const Piece& piece = send[static_cast<size_t>(p)];
-    if (p != rank_ && piece.bytes > 0) posted.add(p, piece.data, nullptr, piece.bytes);
+    if (travels(p, piece)) posted.add(p, watch.call(), piece.data, nullptr, piece.bytes);
   }
   if (send[self].bytes > 0 && send[self].data != receive[self].data) {
     std::memcpy(receive[self].data, send[self].data, send[self].bytes);
@@ -122,7 +131,7 @@ void ThreadTransport::exchange(const Pieces& send, const Pieces& receive, Watch&
   for (int i = 1; i < size(); ++i) {  // each rank begins with another one
     const int from = (rank_ + i) % size();
     const Piece& piece = receive[static_cast<size_t>(from)];
-    if (piece.bytes == 0) continue;
+    if (!travels(from, piece)) continue;
     Slot& slot = this->slot(from, rank_);
     Taken taken(*world_);
     {
@@ -130,12 +139,13 @@ void ThreadTransport::exchange(const Pieces& send, const Pieces& receive, Watch&
       await(lock, watch, [&] {
         return slot.state == Slot::State::posted ? std::vector<int>{} : std::vector<int>{world_rank(from)};
       });
-      check(ErrorKind::peer, slot.bytes == piece.bytes,
-            "{} on rank {}, call #{}: rank {} sends {} bytes, {} are expected", watch.call().describe(),
-            world_rank(rank_), watch.call().sequence, world_rank(from), slot.bytes, piece.bytes);
       taken.add(slot);
     }
-    std::memcpy(piece.data, slot.data, piece.bytes);
+    if (compares) watch.compare(*slot.call, rank_, from, world_rank(from));
+    check(ErrorKind::peer, slot.bytes == piece.bytes,
+          "{} on rank {}, call #{}: rank {} sends {} bytes, {} are expected", watch.call().describe(),
+          world_rank(rank_), watch.call().sequence, world_rank(from), slot.bytes, piece.bytes);
+    if (piece.bytes > 0) std::memcpy(piece.data, slot.data, piece.bytes);
   }
   posted.await_taken(watch);
 }
@@ -143,40 +153,48 @@ void ThreadTransport::exchange(const Pieces& send, const Pieces& receive, Watch&
 // The owner reads every rank's contribution where it lies and, for an all-reduce, writes the sum to where each wants
 // it: the least memory traffic there is.
 std::optional<NonFinite> ThreadTransport::reduce_ordered(const ReduceJob& job, Watch& watch) {
+  const bool compares = watch.takes_comparison();
   Posted posted(*this);
   for (int p = 0; p < size(); ++p) {
-    if (p == rank_ || job.shards.count(p) == 0) continue;
-    posted.add(p, job.in_of(p), job.all ? job.out_of(p) : nullptr, job.in_bytes(job.shards.count(p)));
+    const int64_t count = job.shards.count(p);
+    if (p == rank_ || (count == 0 && !compares)) continue;
+    posted.add(p, watch.call(), job.in_of(p), job.all ? job.out_of(p) : nullptr, job.in_bytes(count));
   }
   std::optional<NonFinite> found;
-  if (const int64_t count = job.shards.count(rank_); count > 0) {
+  if (const int64_t count = job.shards.count(rank_); count > 0 || compares) {
     Taken taken(*world_);
+    take_terms(taken, watch);
     std::vector<const void*> inputs(static_cast<size_t>(size()), job.in_of(rank_));
     std::vector<void*> outs{job.out_of(rank_)};
-    {
-      std::unique_lock lock(world_->mutex);
-      await(lock, watch, [&] {
-        std::vector<int> missing;
-        for (int p = 0; p < size(); ++p) {
-          if (p != rank_ && slot(p, rank_).state != Slot::State::posted) missing.push_back(world_rank(p));
-        }
-        return missing;
-      });
-      for (int p = 0; p < size(); ++p) {
-        if (p == rank_) continue;
-        Slot& theirs = slot(p, rank_);
-        check(ErrorKind::peer, theirs.bytes == job.in_bytes(count) && (theirs.result != nullptr) == job.all,
-              "{} on rank {}, call #{}: rank {} makes another call ({} bytes, {} expected)", watch.call().describe(),
-              world_rank(rank_), watch.call().sequence, world_rank(p), theirs.bytes, job.in_bytes(count));
-        taken.add(theirs);
-        inputs[static_cast<size_t>(p)] = theirs.data;
-        if (job.all) outs.push_back(theirs.result);
-      }
+    for (int p = 0; p < size(); ++p) {
+      if (p == rank_) continue;
+      const Slot& theirs = slot(p, rank_);
+      if (compares) watch.compare(*theirs.call, rank_, p, world_rank(p));
+      check(ErrorKind::peer, theirs.bytes == job.in_bytes(count) && (theirs.result != nullptr) == job.all,
+            "{} on rank {}, call #{}: rank {} makes another call ({} bytes, {} expected)", watch.call().describe(),
+            world_rank(rank_), watch.call().sequence, world_rank(p), theirs.bytes, job.in_bytes(count));
+      inputs[static_cast<size_t>(p)] = theirs.data;
+      if (job.all) outs.push_back(theirs.result);
     }
-    found = sum_in_rank_order(job, inputs, count, outs, job.shards.offset(rank_));
+    if (count > 0) found = sum_in_rank_order(job, inputs, count, outs, job.shards.offset(rank_));
   }
   posted.await_taken(watch);
   return found;
+}
+
+// Waits until every other rank has posted its term for this one, and takes them all.
+void ThreadTransport::take_terms(Taken& taken, Watch& watch) {
+  std::unique_lock lock(world_->mutex);
+  await(lock, watch, [&] {
+    std::vector<int> missing;
+    for (int p = 0; p < size(); ++p) {
+      if (p != rank_ && slot(p, rank_).state != Slot::State::posted) missing.push_back(world_rank(p));
+    }
+    return missing;
+  });
+  for (int p = 0; p < size(); ++p) {
+    if (p != rank_) taken.add(slot(p, rank_));
+  }
 }
 
 void ThreadTransport::reduce_native(const ReduceJob& job, Watch& watch) {
@@ -191,20 +209,19 @@ void ThreadTransport::emulate_link(uint64_t bytes, int messages) {
   world_->changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return world_->failed; });
 }
 
+void ThreadTransport::say_busy() {
+  std::lock_guard lock(world_->mutex);
+  ++world_->busy[static_cast<size_t>(world_rank(rank_))];
+  world_->changed.notify_all();
+}
+
 std::unique_ptr<Transport> ThreadTransport::split(const std::vector<int>& colours, const std::vector<int>& keys,
                                                   int group) {
-  std::vector<int> members;
-  for (int p = 0; p < size(); ++p) {
-    if (colours[static_cast<size_t>(p)] == colours[static_cast<size_t>(rank_)]) members.push_back(p);
-  }
-  std::stable_sort(members.begin(), members.end(),
-                   [&](int a, int b) { return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)]; });
-  const auto mine = std::find(members.begin(), members.end(), rank_) - members.begin();
-  for (int& member : members) member = world_rank(member);
+  const std::vector<int> ranks = members(colours, keys);
+  const auto mine = std::find(ranks.begin(), ranks.end(), world_rank(rank_)) - ranks.begin();
   std::lock_guard lock(world_->mutex);
-  auto& made = world_->groups[{group, members[0]}];
-  if (!made)
-    made = std::make_shared<ThreadGroup>(ThreadGroup{members, std::vector<Slot>(members.size() * members.size())});
+  auto& made = world_->groups[{group, ranks[0]}];
+  if (!made) made = std::make_shared<ThreadGroup>(ThreadGroup{ranks, std::vector<Slot>(ranks.size() * ranks.size())});
   return std::make_unique<ThreadTransport>(world_, made, static_cast<int>(mine), group);
 }
 

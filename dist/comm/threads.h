@@ -16,6 +16,7 @@ namespace sg::dist {
 struct Slot {
   enum class State : uint8_t { free, posted, taken };  // taken: the receiver is at work on it
   State state = State::free;
+  const CallRecord* call = nullptr;  // the sender's
   void* data = nullptr;
   void* result = nullptr;  // an all-reduce: where the receiver writes the sum for the sender
   uint64_t bytes = 0;
@@ -36,6 +37,7 @@ struct ThreadWorld {
   const std::unique_ptr<FlightBoard[]> boards;
   std::mutex mutex;
   std::condition_variable changed;
+  std::vector<uint64_t> busy;  // by rank: how often it has said that it is busy
   bool failed = false;
   int failed_rank = -1;
   std::string message;
@@ -59,13 +61,16 @@ class ThreadTransport final : public Transport {
   std::optional<NonFinite> reduce_ordered(const ReduceJob& job, Watch& watch) override;
   void reduce_native(const ReduceJob& job, Watch& watch) override;
   void emulate_link(uint64_t bytes, int messages) override;
+  void say_busy() override;
   std::unique_ptr<Transport> split(const std::vector<int>& colours, const std::vector<int>& keys, int group) override;
   void fail(const std::string& message) noexcept override;
   void abort(const std::string& message, int exit_code) override;
 
  private:
   class Posted;
+  class Taken;
   Slot& slot(int from, int to) { return group_->slots[static_cast<size_t>(from * size() + to)]; }
+  void take_terms(Taken& taken, Watch& watch);
   template <class Awaited>
   void await(std::unique_lock<std::mutex>& lock, Watch& watch, const Awaited& awaited);
 

@@ -98,10 +98,9 @@ void read_communication(const ConfigValue& v, Draft& d) {
 }
 
 Checks parse_checks(const std::string& text) {
-  for (const auto& [name, checks] :
-       {std::pair{"never", Checks::never}, {"first_steps", Checks::first_steps}, {"always", Checks::always}})
+  for (const auto& [name, checks] : {std::pair{"never", Checks::never}, {"always", Checks::always}})
     if (text == name) return checks;
-  fail(ErrorKind::usage, "\"{}\" is none of never, first_steps, always", text);
+  fail(ErrorKind::usage, "\"{}\" is none of never, always", text);
 }
 
 bool parse_zero1_reduce(const std::string& text) {

@@ -1,9 +1,15 @@
 // A fault names its cause: thread ranks that fail, stop, or make different calls.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
+#include <limits>
+#include <map>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "core/ops.h"
 #include "dist/launch.h"
@@ -64,7 +70,7 @@ TEST(Faults, PeersOfARankThatThrowsAreTold) {
 TEST(Faults, DifferentCallsAreNamed) {
   const auto x = [](int64_t elements, DType dtype = DType::f32) { return zeros({elements}, dtype); };
   expect_failure(ranks(3),
-                 {"operation differs", "rank 0 makes call #0, all_reduce \"grad\" of 8 f32",
+                 {"operation differs", "makes call #0, all_reduce \"grad\" of 8 f32",
                   "rank 2 makes call #0, broadcast \"grad\" of 8 f32"},
                  [&](Comm& comm) {
                    if (comm.rank() == 2) comm.broadcast({"grad"}, x(8), 0).wait();
@@ -87,6 +93,68 @@ TEST(Faults, DifferentCallsAreNamed) {
                    if (comm.rank() == 0) comm.send({"x"}, x(8), 1).wait();
                    else comm.recv({"x"}, x(7), 0).wait();
                  });
+}
+
+// Not the first calls alone, in every operation, also where the two calls move the same bytes or none at all.
+TEST(Faults, DifferentCallsAreNamedHoweverLate) {
+  const std::map<std::string, std::function<void(Comm&, const std::string&)>> calls = {
+      {"all_reduce", [](Comm& c, const std::string& name) { c.all_reduce({name}, zeros({4})).wait(); }},
+      {"ring",
+       [](Comm& c, const std::string& name) {
+         c.all_reduce({name}, zeros({4}), {.algorithm = Algorithm::ring}).wait();
+       }},
+      {"native",
+       [](Comm& c, const std::string& name) {
+         c.all_reduce({name}, zeros({4}), {.algorithm = Algorithm::native}).wait();
+       }},
+      {"empty", [](Comm& c, const std::string& name) { c.all_reduce({name}, zeros({0})).wait(); }},
+      {"one owner",
+       [](Comm& c, const std::string& name) {
+         const Shards shards = Shards::whole(4, c.size(), 0);
+         c.reduce_scatter({name}, zeros({4}), shards, zeros({shards.count(c.rank())})).wait();
+       }},
+      {"broadcast", [](Comm& c, const std::string& name) { c.broadcast({name}, zeros({4}), 1).wait(); }},
+      {"barrier", [](Comm& c, const std::string& name) { c.barrier({name}).wait(); }},
+      {"bytes", [](Comm& c, const std::string& name) { c.all_gather_bytes({name}, "x"); }},
+  };
+  for (const auto& [what, call] : calls) {
+    SCOPED_TRACE(what);
+    expect_failure(ranks(2, 20), {"name differs", "call #300", "\"a\"", "\"b\""}, [&](Comm& comm) {
+      for (int i = 0; i < 300; ++i) call(comm, "same");
+      call(comm, comm.rank() ? "b" : "a");
+      call(comm, comm.rank() ? "a" : "b");
+    });
+  }
+}
+
+TEST(Faults, ARankThatHasReturnedIsNamedAtOnce) {
+  const auto begin = std::chrono::steady_clock::now();
+  expect_failure(ranks(3), {"rank 1 has returned from its program", "makes call #1, all_reduce \"grad\" of 8 f32"},
+                 [](Comm& comm) {
+                   comm.barrier({"start"}).wait();
+                   if (comm.rank() == 1) return;
+                   comm.all_reduce({"grad"}, zeros({8})).wait();
+                 });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << "the time-out is a minute";
+}
+
+TEST(Faults, ABusyRankIsNotASilentOne) {
+  run_threads(ranks(3, 0.4), [](Comm& comm) {
+    if (comm.rank() == 2) {
+      const Comm::Busy busy(comm);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // a slow disk
+    }
+    comm.barrier({"written"}).wait();
+  });
+}
+
+TEST(Faults, TimeOutsAreHonouredOrRefused) {
+  for (const double timeout : {1e9, 1e10, 1e300}) {
+    run_threads(ranks(2, timeout), [](Comm& comm) { comm.barrier({"far"}).wait(); });
+  }
+  for (const double timeout : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_THROW(run_threads(ranks(2, timeout), [](Comm&) {}), Error) << timeout;
+  }
 }
 
 TEST(Faults, WrongSizesAreNamedWithoutComparisonsToo) {
@@ -152,8 +220,16 @@ TEST(Faults, ErrorsGiveTheirExitCodes) {
     comm.barrier({"next"}).wait();
   });
   EXPECT_EQ(code, 5);
-  EXPECT_EQ(text.rfind("rank 1: loss: not finite\nlast calls, latest first:\n", 0), 0u) << text;
+  EXPECT_EQ(text.rfind("last calls, latest first:\n", 0), 0u) << text;
   EXPECT_NE(text.find("rank 0: #1 barrier \"next\", running for"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("rank 1: loss: not finite\n")) << "the line that matters comes last: " << text;
+  const auto wrong = code_of([](Comm& comm) {
+    comm.barrier({"start"}).wait();
+    fail(ErrorKind::usage, "--width: 7 isn't a multiple of --heads");
+  });
+  EXPECT_EQ(wrong.first, 2);
+  EXPECT_TRUE(wrong.second.ends_with(": --width: 7 isn't a multiple of --heads\n")) << wrong.second;
+  EXPECT_EQ(std::count(wrong.second.begin(), wrong.second.end(), '\n'), 1) << "usage alone: " << wrong.second;
 }
 
 }  // namespace
