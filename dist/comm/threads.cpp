@@ -170,7 +170,8 @@ std::optional<NonFinite> ThreadTransport::reduce_ordered(const ReduceJob& job, W
       if (p == rank_) continue;
       const Slot& theirs = slot(p, rank_);
       if (compares) watch.compare(*theirs.call, rank_, p, world_rank(p));
-      check(ErrorKind::peer, theirs.bytes == job.in_bytes(count) && (theirs.result != nullptr) == job.all,
+      const bool as_expected = count == 0 || (theirs.result != nullptr) == job.all;
+      check(ErrorKind::peer, theirs.bytes == job.in_bytes(count) && as_expected,
             "{} on rank {}, call #{}: rank {} makes another call ({} bytes, {} expected)", watch.call().describe(),
             world_rank(rank_), watch.call().sequence, world_rank(p), theirs.bytes, job.in_bytes(count));
       inputs[static_cast<size_t>(p)] = theirs.data;
