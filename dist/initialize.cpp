@@ -96,6 +96,7 @@ std::unique_ptr<BucketEngine> make(std::vector<Unit> units, const Options& optio
 std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& options, Comm& comm) {
   check_parameters(units);
   const Options complete = resolved(options, comm);
+  if (comm.size() > 1) comm.agree({"initialize", Phase::setup}, fields_of(complete));
   take_from_other_engines(units);
   auto engine = make(std::move(units), complete, comm);
   engine->start();

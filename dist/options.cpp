@@ -1,5 +1,7 @@
 #include "dist/options.h"
 
+#include <fmt/format.h>
+
 #include <span>
 
 #include "core/error.h"
@@ -37,6 +39,46 @@ Accumulation default_order(EngineKind kind) {
   const bool whole =
       kind == EngineKind::none || kind == EngineKind::dp || kind == EngineKind::ddp || kind == EngineKind::zero1;
   return whole ? Accumulation::local_first : Accumulation::ranks_first;
+}
+
+std::map<std::string, std::string> fields_of(const Options& o) {
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  std::map<std::string, std::string> fields = {
+      {"engine", name_of(o.engine)},
+      {"lr", text(o.lr)},
+      {"micro_steps", text(o.micro_steps)},
+      {"accumulation", name_of(o.accumulation)},
+      {"clip", text(o.clip)},
+      {"optimizer", o.optimizer.type},
+      {"beta1", text(o.optimizer.beta1)},
+      {"beta2", text(o.optimizer.beta2)},
+      {"eps", text(o.optimizer.eps)},
+      {"weight_decay", text(o.optimizer.weight_decay)},
+      {"momentum", text(o.optimizer.momentum)},
+      {"nesterov", text(o.optimizer.nesterov)},
+      {"reduction", name_of(o.reduction)},
+      {"precision", name_of(o.precision)},
+      {"communication", name_of(o.communication.value_or(o.precision))},
+      {"on_nonfinite", name_of(o.on_nonfinite)},
+      {"prescale_gradients", text(o.prescale_gradients)},
+      {"predivide", text(o.predivide)},
+      {"elastic_determinism", text(o.elastic_determinism)},
+      {"overlap", text(o.overlap)},
+      {"partition", name_of(o.partition)},
+      {"first_bucket_bytes", text(o.first_bucket_bytes)},
+      {"bucket_bytes", text(o.bucket_bytes)},
+      {"zero1_reduce", o.zero1_all_reduce ? "all_reduce" : "reduce_scatter"},
+      {"prefetch", text(o.prefetch_elements)},
+      {"max_live", text(o.max_live_elements)},
+      {"persistent", text(o.persistent_elements)},
+  };
+  const optim::LossScaleOptions& scale = o.loss_scale;
+  if (o.precision == DType::f16) {
+    fields["loss_scale"] =
+        fmt::format("fixed {} power {} window {} hysteresis {}{} minimum {}", scale.fixed, scale.initial_power,
+                    scale.window, scale.hysteresis, scale.consecutive_hysteresis ? " consecutive" : "", scale.minimum);
+  }
+  return fields;
 }
 
 }  // namespace sg::dist

@@ -1,6 +1,7 @@
 // What an engine is asked to do. Everything under "numerics" changes bits; nothing else does (reference: README, Bits).
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -66,5 +67,9 @@ struct Options {
   int64_t max_live_elements = 0;
   int64_t persistent_elements = 0;
 };
+
+// Every option as text, by name: what ranks must have in common, as it decides their sums, or which calls they make and
+// in which order.
+std::map<std::string, std::string> fields_of(const Options& options);
 
 }  // namespace sg::dist

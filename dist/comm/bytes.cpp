@@ -55,9 +55,9 @@ void Comm::agree(const Call& call, const std::map<std::string, std::string>& fie
   using Fields = std::map<std::string, std::string>;
   std::vector<Fields> all;
   const auto text = nlohmann::json(fields).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  for (const std::string& theirs : all_gather_bytes(call, text)) {
-    all.push_back(nlohmann::json::parse(theirs).get<Fields>());
-  }
+  const std::vector<std::string> texts = all_gather_bytes(call, text);
+  if (std::all_of(texts.begin(), texts.end(), [&](const std::string& theirs) { return theirs == texts[0]; })) return;
+  for (const std::string& theirs : texts) all.push_back(nlohmann::json::parse(theirs).get<Fields>());
   const auto value = [&](size_t rank, const std::string& name) {
     const auto found = all[rank].find(name);
     return found == all[rank].end() ? std::string("nothing") : "\"" + found->second + "\"";

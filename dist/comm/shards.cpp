@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <limits>
 
 #include "core/error.h"
 #include "dist/comm/comm.h"
@@ -9,6 +9,8 @@ Shards::Shards(std::vector<int64_t> counts) : counts_(std::move(counts)) {
   int64_t offset = 0;
   for (int64_t count : counts_) {
     check(count >= 0, "shards: {} elements", count);
+    check(count <= std::numeric_limits<int64_t>::max() - offset,
+          "shards: {} and {} elements are more than 64 bits count", offset, count);
     offsets_.push_back(offset);
     offset += count;
   }
@@ -17,11 +19,12 @@ Shards::Shards(std::vector<int64_t> counts) : counts_(std::move(counts)) {
 Shards Shards::even(int64_t elements, int ranks, int64_t chunk, int first) {
   check(elements >= 0 && ranks > 0 && chunk > 0 && first >= 0,
         "shards: {} elements over {} ranks in chunks of {} from rank {}", elements, ranks, chunk, first);
-  const int64_t chunks = (elements + chunk - 1) / chunk;
+  const int64_t chunks = elements / chunk + (elements % chunk > 0 ? 1 : 0);
   std::vector<int64_t> counts;
   for (int64_t rank = 0, left = elements; rank < ranks; ++rank) {
     const bool odd = (rank - first % ranks + ranks) % ranks < chunks % ranks;
-    counts.push_back(std::min(left, (chunks / ranks + (odd ? 1 : 0)) * chunk));
+    const int64_t dealt = chunks / ranks + (odd ? 1 : 0);
+    counts.push_back(dealt > left / chunk ? left : dealt * chunk);  // the last chunk may be cut short
     left -= counts.back();
   }
   return Shards(std::move(counts));

@@ -86,17 +86,9 @@ void Trainer::identify() {
 
 // What ranks must have in common: what decides bits, and what decides which calls they make.
 std::map<std::string, std::string> Trainer::agreement() const {
-  const dist::Options& engine = options_.engine;
   auto fields = identity_.numerics;
+  fields.merge(dist::fields_of(options_.engine));
   fields["version"] = version;
-  fields["engine"] = identity_.engine;
-  fields["partition"] = dist::name_of(engine.partition);
-  fields["bucket_bytes"] = std::to_string(engine.bucket_bytes);
-  fields["prefetch"] = std::to_string(engine.prefetch_elements);
-  fields["max_live"] = std::to_string(engine.max_live_elements);
-  fields["persistent"] = std::to_string(engine.persistent_elements);
-  fields["zero1_reduce"] = engine.zero1_all_reduce ? "all_reduce" : "reduce_scatter";
-  fields["on_nonfinite"] = dist::name_of(engine.on_nonfinite);
   fields["steps"] = std::to_string(options_.steps);
   fields["save_every"] = std::to_string(options_.save_every);
   fields["async_save"] = options_.async_save ? "on" : "off";
@@ -104,6 +96,8 @@ std::map<std::string, std::string> Trainer::agreement() const {
   fields["eval_batches"] = std::to_string(options_.eval_batches);
   fields["out"] = options_.out;
   fields["resume"] = options_.resume ? "on" : "off";
+  fields["accept_change"] = options_.accept_change;
+  fields["receipt"] = options_.receipt.empty() ? "none" : "written";  // its parts are gathered
   return fields;
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "dist/launch.h"
+#include "tests/core/temporary_folder.h"
 #include "tests/dist/comm_cases.h"
 
 namespace sg::dist {
@@ -23,7 +24,8 @@ namespace fs = std::filesystem;
 
 struct Result {
   int status;
-  std::string output;
+  std::string printed;  // to stdout, by the ranks; libraries and the launcher have stderr to themselves
+  std::string output;   // both, for people
   bool says(const std::string& text) const { return output.find(text) != std::string::npos; }
 };
 
@@ -45,13 +47,15 @@ class Mpi : public testing::Test {
   }
 
   Result job(const std::string& program) {
-    const std::string command = fmt::format("timeout 60 {} 2>&1 </dev/null", program);
-    Result result{0, {}};
+    const std::string errors = folder_ / "errors";
+    const std::string command = fmt::format("timeout 60 {} 2>{} </dev/null", program, errors);
+    Result result{0, {}, {}};
     FILE* pipe = popen(command.c_str(), "r");
-    if (!pipe) return {-1, "popen failed"};
+    if (!pipe) return {-1, {}, "popen failed"};
     char buffer[4096];
-    for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) result.output.append(buffer, n);
+    for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) result.printed.append(buffer, n);
     const int status = pclose(pipe);
+    result.output = result.printed + test::contents_of(errors);
     result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     EXPECT_NE(result.status, 124) << "hangs: " << result.output;
     expect_nothing_left();
@@ -93,6 +97,7 @@ class Mpi : public testing::Test {
   }
 
   std::set<std::string> shared_memory_;
+  test::TemporaryFolder folder_;
 };
 
 // What the ranks program prints for `digests`, computed by thread ranks.
@@ -118,7 +123,7 @@ TEST_F(Mpi, GivesTheBitsOfThreads) {
   for (const int ranks : {2, 3}) {
     const Result result = mpirun(ranks, "digests");
     EXPECT_EQ(result.status, 0);
-    EXPECT_EQ(result.output, digests_of_threads(ranks));
+    EXPECT_EQ(result.printed, digests_of_threads(ranks)) << result.output;
   }
 }
 
@@ -126,7 +131,7 @@ TEST_F(Mpi, TwoHostsGiveTheSameBits) {
   const Result result = on_two_hosts("digests");
   if (result.status == 77) GTEST_SKIP() << result.output;
   EXPECT_EQ(result.status, 0);
-  std::istringstream lines(result.output);
+  std::istringstream lines(result.printed);
   std::string digests;
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind("0: ", 0) == 0 || line.rfind("1: ", 0) == 0) digests += line + "\n";
@@ -143,19 +148,43 @@ TEST_F(Mpi, ARankThatStopsOnAnotherHostIsNamed) {
   EXPECT_TRUE(result.says("rank 1: on another host")) << result.output;
 }
 
+// Of a machine whose `ip` can't do one of the things the script needs; what it says is a chroot's.
+TEST_F(Mpi, TwoHostsAreSkippedWithTheReasonWhereTheyCantBeMade) {
+  if (getuid() != 0) GTEST_SKIP() << "the script asks for root first";
+  const test::TemporaryFolder tools;
+  for (const char* missing : {"netns add", "netns exec", "link add"}) {
+    test::put(tools / "ip", fmt::format("#!/bin/sh\ncase \"$*\" in *\"{}\"*) echo 'mount --make-rslave / failed' >&2;"
+                                        " exit 255;; esac\n",
+                                        missing));
+    for (const char* tool : {"tc", "unshare"}) test::put(tools / tool, "#!/bin/sh\n");
+    for (const std::string& name : tools.names()) fs::permissions(tools / name, fs::perms::owner_all);
+    const Result result = job(fmt::format("env PATH={}:$PATH {} echo reached", tools.path(), SG_TWO_HOSTS));
+    EXPECT_EQ(result.status, 77) << missing << ": " << result.output;
+    EXPECT_NE(result.printed.find("two_hosts: "), std::string::npos) << missing << ": " << result.output;
+    EXPECT_NE(result.printed.find(" here"), std::string::npos) << missing << ": " << result.output;
+  }
+}
+
+// What libraries print beside, as hwloc does where there is no /sys, is nobody's result.
+TEST_F(Mpi, WarningsOfLibrariesAreNotAResult) {
+  const Result result = job(fmt::format("sh -c 'echo a warning >&2; exec {} -n 1 {} split'", SG_MPIEXEC, SG_MPI_RANKS));
+  EXPECT_EQ(result.printed, "0: 0 of 1: 0\n") << result.output;
+  EXPECT_TRUE(result.says("a warning"));
+}
+
 TEST_F(Mpi, NativeSumsAreMpisOwn) {
   const Result result = mpirun(2, "native");
-  EXPECT_EQ(result.output,
+  EXPECT_EQ(result.printed,
             "0: f32 1.5 6\n1: f32 1.5 -1\n0: f64 1.5 6\n1: f64 1.5 -1\n0: f16 1.5 6\n1: f16 1.5 -1\n0: bf16 1.5 6\n1: "
             "bf16 1.5 -1\n");
 }
 
 TEST_F(Mpi, SplitsByColourOrderedByKey) {
-  EXPECT_EQ(mpirun(3, "split").output, "0: 1 of 2: 2\n1: 0 of 1: 1\n2: 0 of 2: 2\n");
+  EXPECT_EQ(mpirun(3, "split").printed, "0: 1 of 2: 2\n1: 0 of 1: 1\n2: 0 of 2: 2\n");
 }
 
 TEST_F(Mpi, NonFiniteContributionsAreNamed) {
-  EXPECT_EQ(mpirun(2, "nan").output, "0: rank 1 offset 0\n1: rank 1 offset 500\n");
+  EXPECT_EQ(mpirun(2, "nan").printed, "0: rank 1 offset 0\n1: rank 1 offset 500\n");
 }
 
 TEST_F(Mpi, TheErrorOfARankThatThrowsSurvives) {

@@ -169,6 +169,9 @@ TEST_F(MpiTraining, RanksThatDifferAreRefusedBeforeTheFirstStep) {
   expect_refusal("--engine ddp --lr 1e-3", "--engine ddp --lr 2e-3", "schedule");
   expect_refusal("--engine ddp", "--engine zero1", "engine");
   expect_refusal("--engine ddp --seed 1", "--engine ddp --seed 2", "seed");
+  expect_refusal("--engine zero3 --overlap on", "--engine zero3 --overlap off", "overlap");
+  expect_refusal("--engine zero3", "--engine zero3 --prefetch-elements 10", "prefetch");
+  expect_refusal("--engine ddp --receipt " + path("receipt"), "--engine ddp", "receipt");
   expect_refusal("--engine ddp", "--engine ddp", "data", "other");
   expect_refusal("--engine ddp --out " + path("run"), "--engine ddp --resume --out " + path("run"), "resume");
 }
