@@ -166,7 +166,7 @@ TEST_F(MpiTraining, RanksThatDifferAreRefusedBeforeTheFirstStep) {
     EXPECT_FALSE(result.says("loss")) << result.output;
   };
   write_text("other", 16);
-  expect_refusal("--engine ddp --lr 1e-3", "--engine ddp --lr 2e-3", "schedule");
+  expect_refusal("--engine ddp --lr 1e-3", "--engine ddp --lr 2e-3", "lr");
   expect_refusal("--engine ddp", "--engine zero1", "engine");
   expect_refusal("--engine ddp --seed 1", "--engine ddp --seed 2", "seed");
   expect_refusal("--engine zero3 --overlap on", "--engine zero3 --overlap off", "overlap");

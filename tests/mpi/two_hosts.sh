@@ -29,7 +29,7 @@ trap clean EXIT
 { ip netns add $first && ip netns add $second; } 2>/dev/null || skip "network namespaces can't be made here"
 # `ip netns exec` mounts a /sys of the namespace's own, for which the root must be a mount point: not so in a chroot.
 for name in $first $second; do
-  why=$(ip netns exec $name unshare --uts sh -c 'hostname sg-probe' 2>&1) || skip "namespaces can't be entered here: $why"
+  why=$(ip netns exec $name unshare --uts hostname sg-probe 2>&1) || skip "namespaces can't be entered here: $why"
 done
 ip link add sg-a netns $first type veth peer name sg-b netns $second 2>/dev/null || skip "veth pairs can't be made here"
 delayed() { ip netns exec "$1" tc qdisc add dev "$2" root netem delay 2ms 2>/dev/null; }
