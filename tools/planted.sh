@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-copy=$root/build/planted
+. tools/copy_of_sources.sh
 
 patches=("$@")
 if [[ $# -eq 0 ]]; then
@@ -17,17 +17,12 @@ if [[ $# -eq 0 ]]; then
 fi
 [[ ${#patches[@]} -gt 0 ]] || { echo "planted.sh: no patches in tests/planted/"; exit 0; }
 
-# Files keep their times, so that only what changed since the last run is built again: sources, and what had a fault.
-rm -rf "$copy/source"
-mkdir -p "$copy/source"
-tar -c --exclude=./build --exclude=./out --exclude=./.git . | tar -x -C "$copy/source"
-(cd "$copy/source" && sed -n 's|^+++ b/\(.*\)$|\1|p' "${patches[@]/#/$root/}" | xargs touch)
-cmake -S "$copy/source" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=WARNING >/dev/null
+copy_sources $(sed -n 's|^+++ b/\(.*\)$|\1|p' "${patches[@]}")
 
 header() { sed -n "s/^$1: //p;/^--- /q" "$2"; }
 build_and_run() {  # TARGET TESTS; 1 if a test failed; a build that fails ends the script
-  cmake --build "$copy/build" -j "$(nproc)" --target "$1" >"$copy/log" 2>&1 || { cat "$copy/log"; exit 1; }
-  ctest --test-dir "$copy/build" -R "$2" --no-tests=error --timeout 300 >"$copy/log" 2>&1
+  build_copy "$1" || { cat "$log"; exit 1; }
+  test_copy "$2"
 }
 
 uncaught=0
@@ -35,14 +30,14 @@ for patch in "${patches[@]}"; do
   target=$(header Target "$patch")
   tests=$(header Test "$patch")
   patch_file=$(realpath "$patch")
-  build_and_run "$target" "$tests" || { cat "$copy/log"; echo "$patch: $tests fails without the fault"; exit 1; }
-  patch -d "$copy/source" -p1 -s --no-backup-if-mismatch <"$patch_file"
+  build_and_run "$target" "$tests" || { cat "$log"; echo "$patch: $tests fails without the fault"; exit 1; }
+  patch -d "$source" -p1 -s --no-backup-if-mismatch <"$patch_file"
   if build_and_run "$target" "$tests"; then
     echo "$patch: NOT CAUGHT by $tests"
     uncaught=1
   else
     echo "$patch: caught by $tests"
   fi
-  patch -d "$copy/source" -p1 -s -R <"$patch_file"
+  patch -d "$source" -p1 -s -R <"$patch_file"
 done
 exit $uncaught

@@ -15,7 +15,8 @@ The last lines are ctest's summary of the last stage; any failure ends the scrip
 
   --fast        stage 1 only, and of it only the tests labelled `fast`
   --long        every test in all three builds, then the planted faults (each patch in tests/planted/ must make the
-                test it names fail), then every test of a build whose matrix products are Eigen's (build/eigen/)
+                test it names fail) and the mutants (tests/mutants/, likewise), then every test of a build whose matrix
+                products are Eigen's (build/eigen/)
   --skip-setup  don't ask apt; the dependencies are there
 USAGE
 }
@@ -72,6 +73,8 @@ if [[ $mode == long ]]; then
   run asan
   stage "planted faults"
   tools/planted.sh
+  stage "mutants"
+  tools/mutants.sh
   stage "every test with matrix products by Eigen"
   build eigen all
   run eigen

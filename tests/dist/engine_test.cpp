@@ -173,6 +173,20 @@ TEST(Engine, BucketSizesDontChangeBits) {
   }
 }
 
+TEST(Engine, TheLearningRateIsTheOneSetLast) {
+  for (const EngineKind kind : {EngineKind::ddp, EngineKind::zero1, EngineKind::zero3}) {
+    Training run{.options = {.engine = kind, .lr = 0.1}, .ranks = 2, .steps = 1};
+    run.options.optimizer = {.type = "sgd"};
+    const auto stopped_after = [&](int steps) {
+      run.steps = steps;
+      return train(run, [](Engine& engine, int) { engine.set_learning_rate(0); }).state.at("master/table");
+    };
+    EXPECT_EQ(stopped_after(3), stopped_after(1)) << name_of(kind);
+    run.options.lr = 0.2;
+    EXPECT_NE(stopped_after(1), train({.options = {.engine = kind, .lr = 0}, .ranks = 2}).state.at("master/table"));
+  }
+}
+
 TEST(Engine, NoneIsDdpOnOneRank) {
   Training r{base_options(), 1};
   r.options.engine = EngineKind::ddp;

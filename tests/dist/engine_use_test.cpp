@@ -139,6 +139,15 @@ const Model models[] = {
          });
        return square(call(u[0], [&] { return linear(h, w(u, 0)); }));
      }},
+    {"a tied parameter that rank 0 alone uses in a recomputed part of a unit", three_units,
+     [](const auto& u, const Variable& x, int rank, int64_t) {
+       Variable h = call(u[0], [&] { return tanh(linear(x, w(u, 0))); });
+       h = call(u[1], [&] {
+         const Variable y = linear(h, w(u, 1, 1));
+         return rank == 0 ? recompute([&](const Variable& z) { return linear(tanh(z), w(u, 1)); }, y) : y;
+       });
+       return square(call(u[2], [&] { return linear(linear(h, w(u, 2)), w(u, 2, 1)); }));
+     }},
     {"a unit that hands its input through on rank 1", three_units,
      [](const auto& u, const Variable& x, int rank, int64_t) {
        Variable h = call(u[0], [&] { return tanh(linear(x, w(u, 0))); });

@@ -1,7 +1,8 @@
 // Random models under random engines and options, against ddp with plain options: losses, norms and all state have the
 // same bits. On the way exceptions are thrown on all ranks and the step repeated, freezing is tried and refused,
-// another engine goes on from a checkpoint, streams run as late as they may, and some targets are left out. Test:
-// Fuzz.Engines --count 60
+// another engine goes on from a checkpoint, streams run as late as they may, and some targets are left out.
+
+// Test: Fuzz.Engines --count 60
 #include <mutex>
 #include <optional>
 

@@ -238,6 +238,12 @@ TEST(Structure, PlantedFaultsStillApply) {
   }
 }
 
+TEST(Structure, MutantsStillApply) {
+  if (!run("bash --version").first) GTEST_SKIP() << "no bash";
+  const auto [applies, report] = run("'" + (root / "tools/mutants.sh").string() + "' --check");
+  EXPECT_TRUE(applies) << report;
+}
+
 TEST(Structure, ClangFormat14Agrees) {
   std::string program;
   for (const char* candidate : {"clang-format-14", "clang-format"})
