@@ -40,7 +40,7 @@ uint64_t Dataset::validation_windows(int64_t context) const {
 }
 
 void Dataset::append_window(uint64_t begin, int64_t context, Rows& rows) const {
-  std::vector<uint16_t> ids(static_cast<size_t>(context) + 1);
+  std::vector<int32_t> ids(static_cast<size_t>(context) + 1);
   source_->read(begin, ids);
   rows.tokens.insert(rows.tokens.end(), ids.begin(), ids.end() - 1);
   rows.targets.insert(rows.targets.end(), ids.begin() + 1, ids.end());

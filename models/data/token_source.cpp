@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "core/error.h"
@@ -11,18 +12,34 @@
 namespace sg::models {
 namespace {
 
+template <class Id>
+std::string fingerprint_of(const std::vector<int32_t>& ids) {
+  Sha256 hash;
+  std::vector<Id> part;
+  constexpr size_t length = size_t{1} << 20;
+  for (size_t begin = 0; begin < ids.size(); begin += length) {
+    const auto first = ids.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto count = static_cast<std::ptrdiff_t>(std::min(length, ids.size() - begin));
+    part.assign(first, first + count);
+    hash.update(part.data(), part.size() * sizeof(Id));
+  }
+  return hash.hex();
+}
+
 class MemoryTokens final : public TokenSource {
  public:
-  explicit MemoryTokens(std::vector<uint16_t> ids) : ids_(std::move(ids)) {
-    fingerprint_ = sha256({reinterpret_cast<const char*>(ids_.data()), ids_.size() * sizeof(uint16_t)});
+  explicit MemoryTokens(std::vector<int32_t> ids) : ids_(std::move(ids)) {
+    const auto wide = [](int32_t id) { return id > std::numeric_limits<uint16_t>::max(); };
+    const bool any_wide = std::any_of(ids_.begin(), ids_.end(), wide);
+    fingerprint_ = any_wide ? fingerprint_of<int32_t>(ids_) : fingerprint_of<uint16_t>(ids_);
   }
   uint64_t size() const override { return ids_.size(); }
-  void read(uint64_t begin, std::span<uint16_t> out) const override {
+  void read(uint64_t begin, std::span<int32_t> out) const override {
     std::copy_n(ids_.begin() + static_cast<std::ptrdiff_t>(begin), out.size(), out.begin());
   }
 
  private:
-  const std::vector<uint16_t> ids_;
+  const std::vector<int32_t> ids_;
 };
 
 constexpr uint64_t header_bytes = 1024;
@@ -41,7 +58,14 @@ class FileTokens final : public TokenSource {
 
   uint64_t size() const override { return size_; }
 
-  void read(uint64_t begin, std::span<uint16_t> out) const override {
+  void read(uint64_t begin, std::span<int32_t> out) const override {
+    std::vector<uint16_t> ids(out.size());
+    read_file(begin, ids);
+    std::copy(ids.begin(), ids.end(), out.begin());
+  }
+
+ private:
+  void read_file(uint64_t begin, std::span<uint16_t> out) const {
     file_.read(data_begin_ + begin * sizeof(uint16_t), out.data(), out.size_bytes());
     int64_t largest = 0;
     for (const uint16_t id : out) largest = std::max<int64_t>(largest, id);
@@ -49,7 +73,6 @@ class FileTokens final : public TokenSource {
       refuse(begin, out);
   }
 
- private:
   template <class... Args>
   void require(bool ok, fmt::format_string<const std::string&, Args...> format, Args&&... args) const {
     check(ErrorKind::bad_input, ok, format, file_.path(), std::forward<Args>(args)...);
@@ -80,7 +103,7 @@ class FileTokens final : public TokenSource {
     std::vector<uint16_t> ids(std::min<uint64_t>(size_, uint64_t{1} << 20));
     for (uint64_t begin = 0; begin < size_; begin += ids.size()) {
       const std::span part(ids.data(), std::min<uint64_t>(ids.size(), size_ - begin));
-      read(begin, part);
+      read_file(begin, part);
       hash.update(part.data(), part.size_bytes());
     }
     fingerprint_ = hash.hex();
@@ -100,7 +123,7 @@ class FileTokens final : public TokenSource {
 
 }  // namespace
 
-std::shared_ptr<const TokenSource> tokens_in_memory(std::vector<uint16_t> ids) {
+std::shared_ptr<const TokenSource> tokens_in_memory(std::vector<int32_t> ids) {
   return std::make_shared<MemoryTokens>(std::move(ids));
 }
 

@@ -16,13 +16,12 @@ namespace sg::models {
 namespace {
 
 constexpr size_t code_point_limit = 0x110000;
-constexpr size_t most_characters = 65'536;  // ids are kept in 16 bits
 
 constexpr const char* names[] = {"bytes", "chars", "ids"};
 
 // "17 4 250", as decode writes them.
-std::vector<uint16_t> numbers_of(std::string_view text, int64_t size, const std::string& source) {
-  std::vector<uint16_t> ids;
+std::vector<int32_t> numbers_of(std::string_view text, int64_t size, const std::string& source) {
+  std::vector<int32_t> ids;
   std::istringstream words{std::string(text)};
   for (std::string word; words >> word;) {
     int64_t id = -1;
@@ -30,7 +29,7 @@ std::vector<uint16_t> numbers_of(std::string_view text, int64_t size, const std:
     check(ErrorKind::bad_input, error == std::errc() && end == word.data() + word.size() && 0 <= id && id < size,
           "{}: \"{}\" is no id below {}; a model of a token file takes ids by spaces, it has no tokenizer for text",
           source, word, size);
-    ids.push_back(static_cast<uint16_t>(id));
+    ids.push_back(static_cast<int32_t>(id));
   }
   return ids;
 }
@@ -51,14 +50,11 @@ int64_t Tokenizer::size() const {
 CharTokenizer::CharTokenizer(std::string_view text, const std::string& source) : Tokenizer(Kind::chars) {
   const auto seen = std::make_unique<std::bitset<code_point_limit>>();
   for (size_t position = 0; position < text.size();) seen->set(next_code_point(text, position, source));
-  check(ErrorKind::bad_input, seen->count() <= most_characters,
-        "{}: {} different characters, the tokenizer \"chars\" takes {}; use \"bytes\"", source, seen->count(),
-        most_characters);
   for (size_t c = 0; c < code_point_limit; ++c)
     if (seen->test(c)) code_points_.push_back(static_cast<char32_t>(c));
 }
 
-std::vector<uint16_t> Tokenizer::encode(std::string_view text, const std::string& source) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::string& source) const {
   if (kind_ == Kind::ids) return numbers_of(text, size_, source);
   if (kind_ == Kind::bytes) {
     const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
@@ -67,7 +63,7 @@ std::vector<uint16_t> Tokenizer::encode(std::string_view text, const std::string
   constexpr uint32_t none = ~0u;
   std::vector<uint32_t> id_of(code_points_.empty() ? 0 : code_points_.back() + 1, none);
   for (size_t id = 0; id < code_points_.size(); ++id) id_of[code_points_[id]] = static_cast<uint32_t>(id);
-  std::vector<uint16_t> ids;
+  std::vector<int32_t> ids;
   ids.reserve(text.size());
   for (size_t position = 0; position < text.size();) {
     const size_t begin = position;
@@ -75,7 +71,7 @@ std::vector<uint16_t> Tokenizer::encode(std::string_view text, const std::string
     const uint32_t id = c < id_of.size() ? id_of[c] : none;
     check(ErrorKind::bad_input, id != none, "{}: character U+{:04X} at byte {} is none of the vocabulary's {}", source,
           static_cast<uint32_t>(c), begin, code_points_.size());
-    ids.push_back(static_cast<uint16_t>(id));
+    ids.push_back(static_cast<int32_t>(id));
   }
   return ids;
 }
@@ -120,8 +116,7 @@ Tokenizer Tokenizer::from_json(const std::string& text, const std::string& sourc
             "the vocabulary must be ascending code points");
     chars.code_points_.push_back(static_cast<char32_t>(c));
   }
-  require(!chars.code_points_.empty() && chars.code_points_.size() <= most_characters,
-          "1 to 65,536 characters are needed");
+  require(!chars.code_points_.empty(), "a vocabulary has at least one character");
   return chars;
 }
 

@@ -25,7 +25,7 @@ class Tokenizer {
 
   // Error bad_input, naming `source` and the byte, for a character outside the vocabulary or text that isn't UTF-8
   // (chars), or for anything but ids below size() with spaces between them (ids).
-  std::vector<uint16_t> encode(std::string_view text, const std::string& source) const;
+  std::vector<int32_t> encode(std::string_view text, const std::string& source) const;
   std::string decode(std::span<const int32_t> ids) const;  // an id out of range is a usage error
 
  protected:
@@ -41,7 +41,7 @@ struct ByteTokenizer : Tokenizer {
 
 struct CharTokenizer : Tokenizer {
   CharTokenizer() : Tokenizer(Kind::chars) {}  // takes its vocabulary from the text of the dataset that it is given to
-  // More than 65,536 different characters, or text that isn't UTF-8, is bad_input and names `source`.
+  // Text that isn't UTF-8 is bad_input and names `source`.
   CharTokenizer(std::string_view text, const std::string& source);
 };
 

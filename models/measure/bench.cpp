@@ -13,10 +13,10 @@ struct RandomTokens : Dataset {
   RandomTokens(int64_t vocabulary, int64_t count)
       : Dataset("random tokens", IdTokenizer(vocabulary), tokens_in_memory(draw_ids(vocabulary, count)), 0) {}
 
-  static std::vector<uint16_t> draw_ids(int64_t vocabulary, int64_t count) {
-    std::vector<uint16_t> ids(static_cast<size_t>(count));
+  static std::vector<int32_t> draw_ids(int64_t vocabulary, int64_t count) {
+    std::vector<int32_t> ids(static_cast<size_t>(count));
     for (size_t i = 0; i < ids.size(); ++i)
-      ids[i] = static_cast<uint16_t>(draw({.seed = 1}, 0, i).word[0] % static_cast<uint64_t>(vocabulary));
+      ids[i] = static_cast<int32_t>(draw({.seed = 1}, 0, i).word[0] % static_cast<uint64_t>(vocabulary));
     return ids;
   }
 };
@@ -26,7 +26,6 @@ constexpr int64_t byte_vocabulary = 256;  // of a size that leaves it to the tok
 TrainOptions training(const Family& family, const BenchOptions& options) {
   TrainOptions training = options;
   family.resolve(training.size, byte_vocabulary);
-  check(*training.size.vocab <= 65536, "bench: --vocab {} is beyond 16-bit token ids", *training.size.vocab);
   training.show_mfu = false;
   return training;
 }

@@ -35,8 +35,7 @@ int32_t choose(const std::vector<float>& logits, const GenerateOptions& options,
 }
 
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt) {
-  std::vector<int32_t> ids;
-  for (const uint16_t id : tokenizer.encode(prompt, "--prompt")) ids.push_back(id);
+  std::vector<int32_t> ids = tokenizer.encode(prompt, "--prompt");
   if (ids.empty()) ids.push_back(0);  // the model needs something to go on from
   return ids;
 }

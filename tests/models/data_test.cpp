@@ -228,6 +228,28 @@ TEST(Data, BothTokenFormatsGiveTheSameIds) {
   }
 }
 
+struct Memory : Dataset {
+  Memory(int64_t vocabulary, Values ids)
+      : Dataset("memory", IdTokenizer(vocabulary), tokens_in_memory(std::move(ids)), 0) {}
+};
+
+TEST(Data, IdsAre32BitsWideInMemory) {
+  const Memory data(200'000, {5, 128'255, 65'536, 7, 8});
+  const Rows rows = data.training_rows({.size = 1, .context = 4}, 0, 0);
+  EXPECT_EQ(rows.tokens, (Values{5, 128'255, 65'536, 7}));
+  EXPECT_EQ(rows.targets, (Values{128'255, 65'536, 7, 8}));
+  EXPECT_EQ(rows.to_batch().tokens.dtype(), DType::i32);
+  EXPECT_NE(data.fingerprint(), Memory(200'000, {5, 62'719, 0, 7, 8}).fingerprint());  // the same in 16 bits each
+}
+
+TEST(Data, TheFingerprintOfIdsThatFitIsThatOfTheir16Bits) {
+  const TemporaryFolder folder;
+  const Ids ids = {5, 50256, 0, 7, 8};
+  put(folder / "ids.bin", bytes_of(ids));
+  const Memory data(50257, {5, 50256, 0, 7, 8});
+  EXPECT_EQ(data.fingerprint(), TokenDataset(folder / "ids.bin", 50257).fingerprint());
+}
+
 struct Bad {
   const char* name;
   std::string file;

@@ -89,7 +89,7 @@ std::string greedy(const Loaded& loaded, std::vector<int32_t> ids, int tokens, C
 
 std::vector<int32_t> ids_of(const Loaded& loaded, const std::string& text) {
   std::vector<int32_t> ids;
-  for (const uint16_t id : loaded.tokenizer.encode(text, "test")) ids.push_back(id);
+  for (const int32_t id : loaded.tokenizer.encode(text, "test")) ids.push_back(id);
   return ids;
 }
 

@@ -213,10 +213,10 @@ void expect_planned(const AnyRun& run) {
   PlanOptions options;
   const int64_t vocabulary = *run.training.size.vocab;
   struct Ids : Dataset {
-    Ids(int64_t vocabulary, std::vector<uint16_t> ids)
+    Ids(int64_t vocabulary, std::vector<int32_t> ids)
         : Dataset("ids", IdTokenizer(vocabulary), tokens_in_memory(std::move(ids)), 0) {}
   };
-  const Ids data(vocabulary, std::vector<uint16_t>(3000, static_cast<uint16_t>(vocabulary - 1)));
+  const Ids data(vocabulary, std::vector<int32_t>(3000, static_cast<int32_t>(vocabulary - 1)));
   for (int rank = 0; rank < run.ranks; ++rank) configure(cpu(rank), {.threads = 1});
   dist::run_threads(run.ranks, [&](dist::Comm& comm) {
     Trainer trainer(any_family(), run.training, data, comm);

@@ -9,7 +9,7 @@ namespace sg::models {
 namespace {
 
 using test::error_of;
-using Ids = std::vector<uint16_t>;
+using Ids = std::vector<int32_t>;
 
 std::string decoded(const Tokenizer& tokenizer, const Ids& ids) {
   return tokenizer.decode(std::vector<int32_t>(ids.begin(), ids.end()));
@@ -63,20 +63,24 @@ TEST(Tokenizer, TextThatIsNotUtf8IsRefusedWithItsOffset) {
   }
 }
 
-TEST(Tokenizer, MoreCharactersThan16BitsHoldAreRefused) {
+TEST(Tokenizer, IdsBeyond16BitsStayWhatTheyAre) {
   std::string text;
   for (int c = 0x10000; c <= 0x20000; ++c)  // 65,537 characters of four bytes
     for (const int byte : {0xF0 | c >> 18, 0x80 | (c >> 12 & 63), 0x80 | (c >> 6 & 63), 0x80 | (c & 63)})
       text += static_cast<char>(byte);
-  EXPECT_NE(error_of(ErrorKind::bad_input, [&] { CharTokenizer(text, "text"); }).find("65537 different"),
-            std::string::npos);
+  const CharTokenizer chars(text, "text");
+  EXPECT_EQ(chars.size(), 65'537);
+  const std::string last = text.substr(text.size() - 4);
+  EXPECT_EQ(chars.encode(last, "prompt"), (Ids{65'536}));
+  EXPECT_EQ(decoded(chars, {65'536}), last);
+  EXPECT_EQ(Tokenizer::from_json(chars.to_json(), "json").size(), 65'537);
 }
 
 TEST(Tokenizer, IdsDecodeToTheirNumbers) {
   const IdTokenizer ids(50257);
   EXPECT_EQ(ids.size(), 50257);
   EXPECT_EQ(decoded(ids, {5, 50256}), "5 50256 ");
-  EXPECT_EQ(ids.encode(" 5 50256", "prompt"), (std::vector<uint16_t>{5, 50256}));
+  EXPECT_EQ(ids.encode(" 5 50256", "prompt"), (Ids{5, 50256}));
   for (const char* prompt : {"text", "50257", "-1", "5x", "5.0", "1e3", "99999999999999999999"})
     EXPECT_NE(error_of(ErrorKind::bad_input, [&] { (void)ids.encode(prompt, "--prompt"); }).find(prompt),
               std::string::npos);
