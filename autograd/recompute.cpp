@@ -1,5 +1,9 @@
 #include "autograd/recompute.h"
 
+#include <mutex>
+#include <utility>
+#include <vector>
+
 #include "autograd/graph.h"
 #include "autograd/ops.h"
 
@@ -19,14 +23,21 @@ class Recomputing {
   bool previous_;
 };
 
+std::mutex states_mutex;
+std::vector<std::function<ThreadState::Copy()>>& states() {
+  static std::vector<std::function<ThreadState::Copy()>> all;
+  return all;
+}
+
 Gradients run_again(const std::function<Variable(const Variable&)>& f, const Saved& input, size_t inputs,
-                    std::optional<float> seed, const Tensor& g) {
+                    std::optional<float> seed, const ThreadState::Copy& state, const Tensor& g) {
   const Variable x(input.tensor(), input.wanted());
   Graph::state(x).activation = true;
   Variable out;
   {
     const WithGrad recording;
     const Recomputing scope;
+    const ThreadState::Restored restored = state();
     const ExpectedSeed as_before(seed);  // gradients that f's ops make beforehand are scaled alike
     out = f(x);
   }
@@ -43,6 +54,7 @@ Gradients run_again(const std::function<Variable(const Variable&)>& f, const Sav
 Variable recompute(const std::function<Variable(const Variable&)>& f, const Variable& input) {
   if (!grad_enabled()) return f(input);
   std::vector<Variable> inputs = {input};
+  ThreadState::Copy state = ThreadState::copy();
   Tensor out;
   {
     const NoGrad nothing_recorded;
@@ -50,11 +62,28 @@ Variable recompute(const std::function<Variable(const Variable&)>& f, const Vari
     out = f(input.detach()).tensor();
   }
   return record("recompute", std::move(out), inputs,
-                [f, input = Saved(input), n = inputs.size(), seed = foretold_seed()](const Tensor& g) {
-                  return run_again(f, input, n, seed, g);
-                });
+                [f, input = Saved(input), n = inputs.size(), seed = foretold_seed(),
+                 state = std::move(state)](const Tensor& g) { return run_again(f, input, n, seed, state, g); });
 }
 
 bool recomputing() { return again; }
+
+void ThreadState::add(std::function<Copy()> make_copy) {
+  const std::lock_guard lock(states_mutex);
+  states().push_back(std::move(make_copy));
+}
+
+ThreadState::Copy ThreadState::copy() {
+  std::vector<Copy> copies;
+  {
+    const std::lock_guard lock(states_mutex);
+    for (const auto& make_copy : states()) copies.push_back(make_copy());
+  }
+  return [copies = std::move(copies)]() -> Restored {
+    auto restored = std::make_shared<std::vector<Restored>>();
+    for (const Copy& put_back : copies) restored->push_back(put_back());
+    return restored;
+  };
+}
 
 }  // namespace sg

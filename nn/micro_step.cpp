@@ -1,5 +1,9 @@
 #include "nn/micro_step.h"
 
+#include <memory>
+#include <utility>
+
+#include "autograd/recompute.h"
 #include "core/error.h"
 #include "nn/init.h"
 
@@ -8,10 +12,26 @@ namespace {
 
 thread_local MicroStep* current = nullptr;
 
+ThreadState::Copy copy_of_current() {
+  if (!current) return [] { return ThreadState::Restored(); };
+  return [state = *current] { return ThreadState::Restored(std::make_shared<MicroStepScope>(state)); };
+}
+
+// Once, before the first micro-step.
+void add_to_recompute() {
+  static const bool added = [] {
+    ThreadState::add(copy_of_current);
+    return true;
+  }();
+  (void)added;
+}
+
 }  // namespace
 
 MicroStepScope::MicroStepScope(uint64_t seed, uint64_t step, uint64_t first_sample)
-    : own_{.seed = seed, .step = step, .first_sample = first_sample, .calls = {}}, previous_(current) {
+    : MicroStepScope(MicroStep{.seed = seed, .step = step, .first_sample = first_sample, .calls = {}}) {}
+MicroStepScope::MicroStepScope(MicroStep state) : own_(std::move(state)), previous_(current) {
+  add_to_recompute();
   current = &own_;
 }
 MicroStepScope::~MicroStepScope() { current = previous_; }

@@ -9,7 +9,7 @@
 namespace sg::nn {
 
 // What the running micro-step draws with, per thread. `calls` counts each path's draws, so that a module that is called
-// twice drops different elements; who recomputes a part of the forward pass restores the whole value as it was.
+// twice drops different elements; recompute (autograd/recompute.h) puts the whole value back as it was.
 struct MicroStep {
   uint64_t seed = 0;
   uint64_t step = 0;          // optimizer step
@@ -21,6 +21,7 @@ struct MicroStep {
 class MicroStepScope {
  public:
   MicroStepScope(uint64_t seed, uint64_t step, uint64_t first_sample);
+  explicit MicroStepScope(MicroStep state);  // one that goes on where `state` is
   ~MicroStepScope();
   MicroStepScope(const MicroStepScope&) = delete;
   MicroStepScope& operator=(const MicroStepScope&) = delete;
