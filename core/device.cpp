@@ -5,33 +5,35 @@
 #include <array>
 #include <atomic>
 #include <charconv>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 
 #include "core/error.h"
-#include "kernels/cpu/runtime/parallel.h"
 
 namespace sg {
 namespace {
 
+// The one place that asks which kind a device is, to choose what serves it.
+std::unique_ptr<Backend> make_backend(Device device, int threads) {
+  switch (device.type) {
+    case DeviceType::cuda: return make_cuda_backend(device);
+    case DeviceType::meta: return make_meta_backend(device);
+    default: return make_cpu_backend(device, threads);
+  }
+}
+
 // Everything a device owns; made at first use and kept until the process ends (tensors may outlive any scope).
 struct DeviceState {
-  explicit DeviceState(Device device, const DeviceOptions& options) : pool(device, options.capacity) {
-    // Its pool would hand out host memory.
-    check(device.type != DeviceType::cuda, "{}: tensors can't lie there yet: use cpu:N, or meta:N for a dry run",
-          device);
-    table = cpu_kernels(std::getenv("SG_ISA"));
-    check(table != nullptr,
-          "{}: no kernels: this processor needs AVX2 (SG_ISA may be avx2 or avx512, and must be supported)", device);
-    thread_count = options.threads > 0 ? options.threads : available_processors();
-    if (device.type == DeviceType::cpu && thread_count > 1)
-      workers = std::make_unique<kernels::ThreadPool>(thread_count);
-  }
+  DeviceState(Device device, const DeviceOptions& options)
+      : thread_count(options.threads > 0 ? options.threads : available_processors()),
+        backend(make_backend(device, thread_count)),
+        table(backend->kernels()),
+        pool(device, *backend, options.capacity) {}
+
+  int thread_count;
+  const std::unique_ptr<Backend> backend;
+  const KernelTable& table;
   Pool pool;
-  const KernelTable* table = nullptr;
-  int thread_count = 1;
-  std::unique_ptr<kernels::ThreadPool> workers;
 };
 
 struct Registry {
@@ -99,9 +101,10 @@ void configure(Device device, const DeviceOptions& options) {
         device, s.thread_count, options.threads);
 }
 
+Backend& backend(Device device) { return *state(device).backend; }
 Pool& pool(Device device) { return state(device).pool; }
-const KernelTable& kernel_table(Device device) { return *state(device).table; }
-StreamHandle compute_handle(Device device) { return {state(device).workers.get()}; }
+const KernelTable& kernel_table(Device device) { return state(device).table; }
+StreamHandle stream_handle(Device device) { return state(device).backend->handle(); }
 int threads(Device device) { return state(device).thread_count; }
 
 int available_processors() {

@@ -1,10 +1,11 @@
-// The devices of this process and what belongs to each: a pool, a kernel table, worker threads.
+// The devices of this process and what belongs to each: a backend (backend.h) and a pool.
 #pragma once
 #include <fmt/format.h>
 
 #include <cstdint>
 #include <string>
 
+#include "core/backend.h"
 #include "core/pool.h"
 #include "core/shape.h"
 #include "kernels/device.h"
@@ -29,9 +30,10 @@ struct DeviceOptions {
 };
 void configure(Device device, const DeviceOptions& options);
 
+Backend& backend(Device device);
 Pool& pool(Device device);
 const KernelTable& kernel_table(Device device);  // meta answers with the CPU table, whose workspaces it plans
-StreamHandle compute_handle(Device device);      // what kernels of the compute stream run with
+StreamHandle stream_handle(Device device);       // what kernels that this thread issues run with (Backend::handle)
 int threads(Device device);
 int available_processors();  // the process's affinity mask
 

@@ -1,5 +1,5 @@
-// How core checks its arguments and calls a kernel: on meta never, else with the compute stream's handle. Internal to
-// core/ops_*.cpp.
+// How core checks its arguments and calls a kernel: on meta never, else with the handle of the stream that
+// this thread works for. Internal to core/ops_*.cpp.
 #pragma once
 #include <initializer_list>
 #include <type_traits>
@@ -50,7 +50,7 @@ template <class F>
 void launch(const char* op, Device device, F&& body) {
   if (device.type == DeviceType::meta) return;
   trace::Span span(op);
-  body(compute_handle(device));
+  body(stream_handle(device));
 }
 
 // What an entry of the table asks for; nothing where the backend lacks it, since `kernel` says so.

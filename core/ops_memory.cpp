@@ -6,11 +6,6 @@
 namespace sg {
 namespace {
 
-bool shares_address_space(Device a, Device b) {
-  const auto host_memory = [](Device d) { return d.type == DeviceType::cpu || d.type == DeviceType::host; };
-  return a == b || (host_memory(a) && host_memory(b)) || b.type == DeviceType::meta;
-}
-
 bool broadcasts_to(const Shape& from, const Shape& to) {
   if (from.rank() > to.rank()) return false;
   for (int d = 1; d <= from.rank(); ++d) {
@@ -41,14 +36,23 @@ void copy_(const Tensor& out, const Tensor& in) {
   detail::check_arguments("copy", {{"the input", &in}});
   check(in.device().type != DeviceType::meta || out.device().type == DeviceType::meta,
         "copy: {} holds no values that could go to {}", in.device(), out.device());
-  check(shares_address_space(in.device(), out.device()), "copy: no way from {} to {}", in.device(), out.device());
+  // the device that computes before memory beside it
+  const Device runs_on = in.device().type == DeviceType::cpu ? in.device() : out.device();
+  Backend& runner = backend(runs_on);
+  const bool backed = backend(out.device()).backed();
+  check(!backed || (runner.reaches(in.device()) && runner.reaches(out.device())), "copy: no way from {} to {}",
+        in.device(), out.device());
   check(broadcasts_to(in.shape(), out.shape()), "copy: {} into {}", in.shape(), out.shape());
   detail::check_writable("copy", out);
-  const Device runs_on = in.device().type == DeviceType::cpu ? in.device() : out.device();
   const auto copy = detail::kernel("copy", runs_on, &KernelTable::copy);
-  if (out.device().type != DeviceType::meta && out.numel() > 0 && !same_view(out, in)) {
+  if (backed && out.numel() > 0 && !same_view(out, in)) {
     const Tensor source = apart_from(out, in).expand(out.shape());
-    detail::launch("copy", runs_on, [&](StreamHandle s) { copy(source.view(), out.view(), s); });
+    const bool bytes =
+        in.device() != out.device() && in.dtype() == out.dtype() && source.contiguous() && out.contiguous();
+    detail::launch("copy", runs_on, [&](StreamHandle s) {
+      if (bytes) runner.copy(out.view().data, source.view().data, out.bytes(), s);
+      else copy(source.view(), out.view(), s);
+    });
   }
   out.bump_version();
 }

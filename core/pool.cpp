@@ -1,10 +1,8 @@
 #include "core/pool.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
+#include <utility>
 
 #include "core/device.h"
 #include "core/error.h"
@@ -32,39 +30,30 @@ uint64_t size_class_of(uint64_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-void* system_allocate(uint64_t size) {
-  const uint64_t alignment = size >= huge_page ? huge_page : 64;
-  void* block = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (block && size >= huge_page) madvise(block, size, MADV_HUGEPAGE);  // fewer page faults at first touch
-  return block;
-}
-
 }  // namespace
 
 OutOfMemory::OutOfMemory(Device device, std::string figures)
     : Error(ErrorKind::out_of_memory, to_string(device) + " is out of memory: " + figures),
       figures_(std::move(figures)) {}
 
-Pool::Pool(Device device, uint64_t capacity) : device_(device), capacity_(capacity) {}
-Pool::~Pool() { trim(); }
+Pool::Pool(Device device, Backend& backend, uint64_t capacity)
+    : device_(device), backend_(backend), capacity_(capacity) {}
+
+Pool::~Pool() {
+  for (const Used& used : used_) {
+    for (const Event& use : used.uses) use.settle();
+  }
+  trim();
+}
 
 void* Pool::allocate(uint64_t bytes, Category category, const std::string& name) {
   std::lock_guard lock(mutex_);
   const uint64_t held = ledger_.total();
   void* block = nullptr;
   bool fits = bytes <= capacity_ && held <= capacity_ - bytes;
-  if (fits && device_.type != DeviceType::meta && bytes > 0) {
-    const uint64_t size = size_class_of(bytes);
-    block = take(size);
-    if (!block) {
-      if (capacity_ != unlimited && held + cached_ + size > capacity_) trim_locked();
-      block = system_allocate(size);
-      if (!block) {
-        trim_locked();
-        block = system_allocate(size);
-      }
-      fits = block != nullptr;
-    }
+  if (fits && backend_.backed() && bytes > 0) {
+    block = block_of(size_class_of(bytes));
+    fits = block != nullptr;
   }
   if (!fits) {
     throw OutOfMemory(device_, fmt::format("asked for {} ({}{}{}), holds {} of {}\n  {}", format_bytes(bytes),
@@ -76,6 +65,16 @@ void* Pool::allocate(uint64_t bytes, Category category, const std::string& name)
   return block;
 }
 
+// From the cache, else from the system; null where neither has one.
+void* Pool::block_of(uint64_t size) {
+  collect();
+  if (void* block = take(size)) return block;
+  if (capacity_ != unlimited && ledger_.total() + cached_ + size > capacity_) trim_locked();
+  if (void* block = backend_.allocate(size)) return block;
+  trim_locked();
+  return backend_.allocate(size);
+}
+
 void* Pool::take(uint64_t size) {
   const auto found = cache_.find(size);
   if (found == cache_.end() || found->second.empty()) return nullptr;
@@ -85,14 +84,28 @@ void* Pool::take(uint64_t size) {
   return block;
 }
 
-void Pool::free(void* block, uint64_t bytes, Category category) {
+void Pool::free(void* block, uint64_t bytes, Category category, std::vector<Event> uses) {
   std::lock_guard lock(mutex_);
   ledger_.remove(category, bytes);
   if (!block) return;
-  if (!keeps_freed_blocks) return std::free(block);
   const uint64_t size = size_class_of(bytes);
+  std::erase_if(uses, [](const Event& use) { return use.done(); });
+  if (uses.empty()) keep(block, size);
+  else used_.push_back({block, size, std::move(uses)});
+}
+
+void Pool::keep(void* block, uint64_t size) {
+  if (!keeps_freed_blocks) return backend_.free(block, size);
   cache_[size].push_back(block);
   cached_ += size;
+}
+
+void Pool::collect() {
+  std::erase_if(used_, [this](Used& used) {
+    std::erase_if(used.uses, [](const Event& use) { return use.done(); });
+    if (used.uses.empty()) keep(used.block, used.size_class);
+    return used.uses.empty();
+  });
 }
 
 void Pool::recategorise(uint64_t bytes, Category from, Category to) {
@@ -107,8 +120,9 @@ void Pool::trim() {
 }
 
 void Pool::trim_locked() {
+  collect();
   for (auto& [size, blocks] : cache_) {
-    for (void* block : blocks) std::free(block);
+    for (void* block : blocks) backend_.free(block, size);
   }
   cache_.clear();
   cached_ = 0;

@@ -1,5 +1,7 @@
 #include "core/storage.h"
 
+#include <utility>
+
 #include "core/device.h"
 #include "core/error.h"
 
@@ -33,13 +35,7 @@ void Storage::release() {
 }
 
 void Storage::give_back() {
-  for (Event& use : uses_) {
-    try {
-      use.wait();
-    } catch (...) {}  // whoever waits for that stream is told
-  }
-  uses_.clear();
-  pool(device_).free(data_, bytes_, category_);
+  pool(device_).free(data_, bytes_, category_, std::exchange(uses_, {}));
   data_ = nullptr;
 }
 

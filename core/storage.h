@@ -40,9 +40,10 @@ class Storage {
   }
 
   // Residency is counted: the buffer is taken when the count rises from 0 (contents undefined) and given back when it
-  // returns to 0, after every event given to used_until. Refilling isn't an in-place change: the version stays.
+  // returns to 0. Refilling isn't an in-place change: the version stays.
   void acquire();
   void release();
+  // A stream uses the buffer until `event`: once given back it goes to nobody else before that has passed.
   void used_until(Event event);
 
   // Counts in-place changes, so that autograd can tell whether a saved tensor is still what it was.

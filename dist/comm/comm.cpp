@@ -144,6 +144,7 @@ Work Comm::issue(const Call& call, CommJob job) {
   work.state_ = std::make_shared<Work::State>();
   work.state_->shared = shared_;
   const char* name = name_of(record.operation);
+  const std::vector<Tensor> used = job.tensors;
   shared_->stream.wait(shared_->compute.record());  // the call begins when what was computed so far is there
   shared_->stream.enqueue(name, [this, job = std::move(job), state = work.state_, compare] {
     const auto begin = Watch::Clock::now();
@@ -152,6 +153,7 @@ Work Comm::issue(const Call& call, CommJob job) {
     shared_->traffic.add_busy(state->seconds);
   });
   work.state_->event = shared_->stream.record();
+  for (const Tensor& tensor : used) tensor.storage()->used_until(work.state_->event);
   return work;
 }
 

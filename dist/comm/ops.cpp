@@ -66,15 +66,15 @@ Pieces pieces(const Tensor& x, const Shards& shards) {
   return result;
 }
 
-// Runs one exchange and books it; `keep` are the tensors whose memory it uses.
-void set_exchange(CommJob& job, int rank, Pieces send, Pieces receive, std::vector<Tensor> keep) {
+// Runs one exchange and books it; `tensors` are those whose memory it uses.
+void set_exchange(CommJob& job, int rank, Pieces send, Pieces receive, std::vector<Tensor> tensors) {
+  job.tensors = std::move(tensors);
   job.traffic.calls = 1;
   for (size_t p = 0; p < send.size(); ++p) {
     if (p == static_cast<size_t>(rank)) continue;
     job.traffic.sent += send[p].bytes, job.traffic.received += receive[p].bytes;
   }
-  job.run = [send = std::move(send), receive = std::move(receive), keep = std::move(keep)](Transport& transport,
-                                                                                           Watch& watch) {
+  job.run = [send = std::move(send), receive = std::move(receive)](Transport& transport, Watch& watch) {
     transport.exchange(send, receive, watch);
     return std::optional<NonFinite>();
   };
@@ -107,7 +107,8 @@ CommJob Comm::reduction(const Call& call, Operation operation, const Tensor& in,
     return job;
   }
   const Tensor ring = options.algorithm == Algorithm::ring ? ring_buffers(shards, in.dtype()) : Tensor();
-  job.run = [reduce, algorithm = options.algorithm, in, out, ring](Transport& transport, Watch& watch) {
+  job.tensors = {in, out};
+  job.run = [reduce, algorithm = options.algorithm, ring](Transport& transport, Watch& watch) {
     if (algorithm == Algorithm::ordered) return transport.reduce_ordered(reduce, watch);
     std::optional<NonFinite> found;
     if (!transport.moves_data()) return found;

@@ -107,8 +107,9 @@ class Transport {
 struct CommJob {
   CallRecord record;
   Traffic traffic;
-  int messages = 1;    // one after another, on the longest path: latencies of an emulated link
-  double timeout = 0;  // seconds; 0: the group's
+  int messages = 1;               // one after another, on the longest path: latencies of an emulated link
+  double timeout = 0;             // seconds; 0: the group's
+  std::vector<Tensor> tensors{};  // what it reads and writes
   std::function<std::optional<NonFinite>(Transport&, Watch&)> run;
 };
 

@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t MiB = uint64_t{1} << 20;
 
 TEST(Pool, BooksWhatIsAskedForByCategory) {
-  Pool pool(cpu(40));
+  Pool pool(cpu(40), backend(cpu(40)));
   void* a = pool.allocate(100, Category::parameters);
   void* b = pool.allocate(3 * MiB, Category::gradients);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0u);
@@ -30,7 +30,7 @@ TEST(Pool, BooksWhatIsAskedForByCategory) {
 }
 
 TEST(Pool, TotalPeakIsThePeakOfTheSum) {
-  Pool pool(meta(40));
+  Pool pool(meta(40), backend(meta(40)));
   pool.allocate(10, Category::live);
   pool.free(nullptr, 10, Category::live);
   pool.allocate(10, Category::data);
@@ -38,7 +38,7 @@ TEST(Pool, TotalPeakIsThePeakOfTheSum) {
 }
 
 TEST(Pool, ExactCapacityFitsAndOneByteMoreNamesEverything) {
-  Pool pool(cpu(40), 4 * MiB);
+  Pool pool(cpu(40), backend(cpu(40)), 4 * MiB);
   void* held = pool.allocate(3 * MiB, Category::optimizer);
   void* rest = pool.allocate(MiB, Category::activations);
   pool.free(rest, MiB, Category::activations);
@@ -58,32 +58,32 @@ TEST(Pool, ExactCapacityFitsAndOneByteMoreNamesEverything) {
 }
 
 TEST(Pool, SizesThatOverflowAreRefused) {
-  Pool pool(cpu(40), 4 * MiB);
+  Pool pool(cpu(40), backend(cpu(40)), 4 * MiB);
   void* held = pool.allocate(MiB, Category::data);
   EXPECT_THROW(pool.allocate(~uint64_t{0} - 5, Category::data), Error);
   pool.free(held, MiB, Category::data);
 }
 
 TEST(Pool, MoreReturnedThanHeldIsABug) {
-  Pool pool(meta(40));
+  Pool pool(meta(40), backend(meta(40)));
   EXPECT_THROW(pool.free(nullptr, 1, Category::data), Bug);
 }
 
 TEST(Pool, TrimGivesCachedBlocksBack) {
-  Pool pool(cpu(40));
+  Pool pool(cpu(40), backend(cpu(40)));
   pool.free(pool.allocate(8 * MiB, Category::data), 8 * MiB, Category::data);
   pool.trim();
   EXPECT_EQ(pool.cached_bytes(), 0u);
 }
 
 TEST(Pool, MetaCountsAndNeverBacks) {
-  Pool pool(meta(40));
+  Pool pool(meta(40), backend(meta(40)));
   EXPECT_EQ(pool.allocate(uint64_t{1} << 50, Category::parameters), nullptr);
   EXPECT_EQ(pool.ledger().total(), uint64_t{1} << 50);
 }
 
 TEST(Pool, ThreadsShareIt) {
-  Pool pool(cpu(40));
+  Pool pool(cpu(40), backend(cpu(40)));
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&pool, t] {

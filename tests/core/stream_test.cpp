@@ -114,21 +114,6 @@ TEST_P(LazyStream, GatesAreKept) {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, LazyStream, testing::Range(0, 8));
 
-TEST(Storage, ReleaseWaitsForWhoeverUsesIt) {
-  Storage storage(cpu(0), 64, Category::live);
-  Stream stream(cpu(0), "user");
-  std::atomic<bool> used{false};
-  auto* data = static_cast<char*>(storage.data());
-  stream.enqueue("use", [&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    data[0] = 1;
-    used = true;
-  });
-  storage.used_until(stream.record());
-  storage.release();
-  EXPECT_TRUE(used);
-}
-
 TEST(Storage, AFailedUseDoesntKeepItsMemory) {
   const Device device = cpu(40);
   Stream stream(device, "test");
