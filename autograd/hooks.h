@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,9 @@ struct UnitHooks {
   bool any() const { return before_forward || after_forward || before_backward || after_backward || undo || recorded; }
 };
 
+// What a unit computes, its hooks included: what flows in, in the unit's own order, and what flows out to the next.
+using UnitForward = std::function<std::vector<Variable>(std::span<const Variable> in)>;
+
 // A part of a model that is gathered, run and released as one: a block, an embedding, a head.
 struct Unit {
   std::string name;
@@ -34,6 +38,10 @@ struct Unit {
   // Writes the initial value of one of them into `out`, of its shape: for parameters on meta, which an engine gives
   // memory one by one, so that no device ever holds the whole model. Empty: they have their values.
   std::function<void(const Variable& parameter, const Tensor& out)> initial = {};
+  // For engines that call units themselves. Where all units of a model have one, what a unit gives is what the next one
+  // takes, the last one taking the targets behind it, and the chain has the bits of the model's own forward pass. Empty
+  // where the model alone knows how its units are joined. It must not outlive its model.
+  UnitForward forward = {};
 };
 
 // One call of a unit in a graph; the ops recorded while its scope is the innermost on this thread belong to it.

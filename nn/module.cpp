@@ -48,13 +48,15 @@ Tensor Module::add_buffer(const std::string& name, Tensor buffer) {
   return buffer;
 }
 
-void Module::add(const std::string& name, Module& child) { add_child(name, child, false); }
-void Module::add_unit(const std::string& name, Module& child) { add_child(name, child, true); }
+void Module::add(const std::string& name, Module& child) { add_child(name, child, false, {}); }
+void Module::add_unit(const std::string& name, Module& child, UnitForward forward) {
+  add_child(name, child, true, std::move(forward));
+}
 
-void Module::add_child(const std::string& name, Module& child, bool unit) {
+void Module::add_child(const std::string& name, Module& child, bool unit, UnitForward forward) {
   check_name(name);
   child.set_path(join(name));
-  children_.push_back({name, &child, unit});
+  children_.push_back({name, &child, unit, std::move(forward)});
 }
 
 void Module::set_path(const std::string& path) {
@@ -139,7 +141,12 @@ void Module::load_state(const StateDict& values) {
 
 void Module::collect_units(std::vector<Unit>& units) const {
   for (const Child& c : children_) {
-    if (c.unit) units.push_back({c.module->path_, c.module->parameters(), c.module->hooks_});
+    if (c.unit) {
+      units.push_back({.name = c.module->path_,
+                       .parameters = c.module->parameters(),
+                       .hooks = c.module->hooks_,
+                       .forward = c.forward});
+    }
     c.module->collect_units(units);
   }
 }

@@ -66,7 +66,8 @@ class Module {
   void tie_parameter(const std::string& name, const Variable& parameter);  // owned and initialised elsewhere
   Tensor add_buffer(const std::string& name, Tensor buffer);               // part of the state, never trained
   void add(const std::string& name, Module& child);
-  void add_unit(const std::string& name, Module& child);
+  // `forward`: how an engine may call it (Unit::forward); it goes through the child's in_unit.
+  void add_unit(const std::string& name, Module& child, UnitForward forward = {});
 
   // Runs a unit's forward with its hooks; elsewhere just runs it. A unit's forward should go through here.
   template <class Forward>
@@ -85,10 +86,11 @@ class Module {
     std::string name;
     Module* module;
     bool unit;
+    UnitForward forward;
   };
   std::string join(const std::string& name) const { return path_.empty() ? name : path_ + "." + name; }
   void set_path(const std::string& path);
-  void add_child(const std::string& name, Module& child, bool unit);
+  void add_child(const std::string& name, Module& child, bool unit, UnitForward forward);
   void check_name(const std::string& name) const;
   void visit(const std::function<void(const Module&)>& visitor) const;  // itself, then children in order
   void collect_units(std::vector<Unit>& units) const;

@@ -13,6 +13,13 @@ nn::Initialiser residual_init(const Gpt2Options& o) {
   return nn::normal(deviation / std::sqrt(2.0f * static_cast<float>(o.layers)));
 }
 
+// What flows between units: the residual stream, and behind it what is still to be added to it.
+std::vector<Variable> flow_of(const Residual& r) { return {r.x, r.delta}; }
+Residual residual_of(std::span<const Variable> in) {
+  check(in.size() >= 2, "gpt2: a block takes the residual stream and what is added to it, not {} tensors", in.size());
+  return {in[0], in[1]};
+}
+
 const Gpt2Options& checked(const Gpt2Options& o) {
   check(o.layers > 0 && o.heads > 0 && o.width > 0 && o.context > 0 && o.vocab > 0,
         "gpt2: sizes must be positive: layers {}, heads {}, width {}, context {}, vocab {}", o.layers, o.heads, o.width,
@@ -108,12 +115,21 @@ Variable Gpt2Head::logits(const Residual& in, bool last_only) {
 }
 
 Gpt2::Gpt2(const Gpt2Options& o) : options_(checked(o)), embeddings_(o), head_(o, embeddings_.tokens.weight) {
-  add_unit("embeddings", embeddings_);
+  using Flow = std::span<const Variable>;
+  add_unit("embeddings", embeddings_, [this](Flow in) {
+    check(in.size() == 1, "gpt2: the embeddings take tokens alone, not {} tensors", in.size());
+    return flow_of({embeddings_.forward(in[0].tensor()), {}});
+  });
   for (int64_t i = 0; i < o.layers; ++i) {
     blocks_.push_back(std::make_unique<Gpt2Block>(o));
-    add_unit(fmt::format("block{}", i), *blocks_.back());
+    Gpt2Block& block = *blocks_.back();
+    add_unit(fmt::format("block{}", i), block, [&block](Flow in) { return flow_of(block.forward(residual_of(in))); });
   }
-  add_unit("head", head_);
+  add_unit("head", head_, [this](Flow in) {
+    check(in.size() == 3, "gpt2: the head takes the residual stream, what is added to it and targets, not {} tensors",
+          in.size());
+    return std::vector{head_.loss(residual_of(in), in[2].tensor())};
+  });
   initialise(o.seed);
 }
 
