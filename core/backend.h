@@ -60,6 +60,8 @@ class Backend {
   virtual StreamHandle handle() const = 0;
 
   virtual const KernelTable& kernels() const = 0;
+  // Another number of threads for kernels than the one it was made with. Only before the first handle was given.
+  virtual void set_threads(int threads) { (void)threads; }
 };
 
 // One for each kind of device. Usage error that names the device where it can't be had, and why.

@@ -33,7 +33,12 @@ View bytes_at(void* data, uint64_t bytes) {
 class CpuBackend final : public Backend {
  public:
   CpuBackend(Device device, int threads) : device_(device), table_(kernels_of_processor(device)) {
-    const bool computes = device.type == DeviceType::cpu;
+    set_threads(threads);
+  }
+
+  void set_threads(int threads) override {
+    workers_.reset();
+    const bool computes = device_.type == DeviceType::cpu;
     if (computes && threads > 1) workers_ = std::make_unique<kernels::ThreadPool>(threads);
   }
 

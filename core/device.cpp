@@ -31,6 +31,7 @@ struct DeviceState {
         pool(device, *backend, options.capacity) {}
 
   int thread_count;
+  std::atomic<bool> settled{false};  // the number of threads has been used, or asked for
   const std::unique_ptr<Backend> backend;
   const KernelTable& table;
   Pool pool;
@@ -65,6 +66,14 @@ DeviceState& state(Device device) {
   return create(device, {});
 }
 
+// Whoever computes, or plans by the number of threads, settles that number.
+DeviceState& settled(Device device) {
+  DeviceState& s = state(device);
+  if (!s.settled.load(std::memory_order_relaxed)) [[unlikely]]
+    s.settled = true;
+  return s;
+}
+
 thread_local Device device_of_thread{};
 
 constexpr const char* type_names[] = {"cpu", "cuda", "host", "meta"};
@@ -96,7 +105,10 @@ Device parse_device(const std::string& text) {
 void configure(Device device, const DeviceOptions& options) {
   DeviceState& s = create(device, options);
   s.pool.set_capacity(options.capacity);
-  if (device.type == DeviceType::meta && options.threads > 0) s.thread_count = options.threads;  // it has none to make
+  if (options.threads > 0 && (device.type == DeviceType::meta || !s.settled.exchange(true))) {
+    if (options.threads != s.thread_count) s.backend->set_threads(options.threads);
+    s.thread_count = options.threads;
+  }
   check(options.threads == 0 || options.threads == s.thread_count, "{} already runs with {} threads, asked for {}",
         device, s.thread_count, options.threads);
 }
@@ -104,8 +116,8 @@ void configure(Device device, const DeviceOptions& options) {
 Backend& backend(Device device) { return *state(device).backend; }
 Pool& pool(Device device) { return state(device).pool; }
 const KernelTable& kernel_table(Device device) { return state(device).table; }
-StreamHandle stream_handle(Device device) { return state(device).backend->handle(); }
-int threads(Device device) { return state(device).thread_count; }
+StreamHandle stream_handle(Device device) { return settled(device).backend->handle(); }
+int threads(Device device) { return settled(device).thread_count; }
 
 int available_processors() {
   cpu_set_t set;

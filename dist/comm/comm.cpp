@@ -153,7 +153,9 @@ Work Comm::issue(const Call& call, CommJob job) {
     shared_->traffic.add_busy(state->seconds);
   });
   work.state_->event = shared_->stream.record();
-  for (const Tensor& tensor : used) tensor.storage()->used_until(work.state_->event);
+  for (const Tensor& tensor : used) {
+    if (tensor.defined()) tensor.storage()->used_until(work.state_->event);
+  }
   return work;
 }
 

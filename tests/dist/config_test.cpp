@@ -50,7 +50,7 @@ const Effect effects[] = {
     {"on_nonfinite", nullptr, "\"skip\"", HOLDS(c.engine.on_nonfinite == OnNonFinite::skip)},
     {"comm.reduction", nullptr, "\"ring\"", HOLDS(c.engine.reduction == Algorithm::ring)},
     {"comm.timeout_seconds", nullptr, "2.5", HOLDS(c.comm.timeout == 2.5)},
-    {"comm.check", nullptr, "\"always\"", HOLDS(c.comm.checks == Checks::always)},
+    {"comm.check", nullptr, "\"never\"", HOLDS(c.comm.checks == Checks::never)},
     {"zero_optimization.stage", nullptr, "3", HOLDS(c.engine.engine == EngineKind::zero3)},
     {"zero_optimization.overlap_comm", nullptr, "false", HOLDS(!c.engine.overlap)},
     {"zero_optimization.reduce_bucket_size", nullptr, "5e8", HOLDS(c.engine.bucket_bytes == 2'000'000'000)},
