@@ -51,14 +51,27 @@ void AsyncSaver::start(const std::string& folder, const Checkpoint& checkpoint, 
     save->abandon();
     throw;
   }
-  save->copy_into(copies_);
+  std::exception_ptr failure;  // of this rank alone: its outcome, which all learn
+  try {
+    save->copy_into(copies_);
+  } catch (...) { failure = std::current_exception(); }
   save_ = std::move(save);
   committing_ = false;
-  run([save = save_.get()] { return save->write(); });
+  run([save = save_.get(), failure] {
+    if (failure) std::rethrow_exception(failure);
+    return save->write();
+  });
 }
 
+// Without a thread to be had it is done here and now.
 void AsyncSaver::run(std::function<std::string()> part) {
-  outcome_ = std::async(std::launch::async, [part = std::move(part)] { return outcome_of(part); }).share();
+  try {
+    outcome_ = std::async(std::launch::async, [part] { return outcome_of(part); }).share();
+  } catch (const std::system_error&) {
+    std::promise<std::string> done;
+    done.set_value(outcome_of(part));
+    outcome_ = done.get_future().share();
+  }
 }
 
 bool AsyncSaver::poll() {

@@ -44,6 +44,7 @@ struct Checkpoint {
   uint64_t step = 0;
   // JSON objects, of which rank 0's are saved: what bits depend on, the engine's scalars, and the program's own.
   std::string numerics = "{}", engine = "{}", state = "{}";
+  std::string run{};  // which run this is of: a save removes only its own run's older ones
   // This rank's. Ranks hold disjoint ranges, or share them, and then each writes a part; over all ranks every parameter
   // is there from end to end.
   std::vector<StateEntry> entries{};
@@ -101,6 +102,7 @@ class AsyncSaver {
 struct CheckpointName {
   std::string tag;
   uint64_t step = 0, sequence = 0;  // sequence: saves into the folder are counted
+  std::string run{};
 };
 // Those with a valid manifest, oldest first. A folder that isn't there has none.
 std::vector<CheckpointName> list_checkpoints(const std::string& folder);
@@ -121,6 +123,7 @@ class CheckpointReader {
   const std::string& numerics() const { return numerics_; }
   const std::string& engine() const { return engine_; }
   const std::string& state() const { return state_; }
+  const std::string& run() const { return run_; }
 
   std::set<std::string> kinds() const;
   // Names and shapes of the parameters whose `kind` is there.
@@ -131,13 +134,15 @@ class CheckpointReader {
   void read_value(const std::string& parameter, const Tensor& out) const;
   // Error bad_input unless the checkpoint has all of them in these shapes.
   void check_fits(std::span<const StateEntry> entries) const;
-  // Fills every entry's values, if they all fit.
+  // Their values, read into host memory; error bad_input if they don't all fit, or a file has changed since.
+  std::vector<Tensor> read_aside(std::span<const StateEntry> entries) const;
+  // Fills every entry's values, or on an error none.
   void read(std::span<const StateEntry> entries) const;
 
  private:
   void open(const CheckpointRanks& ranks);
 
-  std::string path_, tag_, numerics_, engine_, state_;
+  std::string path_, tag_, numerics_, engine_, state_, run_;
   uint64_t step_ = 0;
   int world_ = 0;
   std::unique_ptr<const ShardIndex> shards_;

@@ -75,6 +75,7 @@ void CheckpointReader::open(const CheckpointRanks& ranks) {
     numerics_ = manifest.numerics;
     engine_ = manifest.engine;
     state_ = manifest.state;
+    run_ = manifest.run;
     for (int shard = ranks.rank; shard < world_; shard += ranks.size)
       verify(shard_path(path_, shard, world_), manifest.shards[static_cast<size_t>(shard)]);
     return std::string();
@@ -117,9 +118,21 @@ void CheckpointReader::check_fits(std::span<const StateEntry> entries) const {
   }
 }
 
-void CheckpointReader::read(std::span<const StateEntry> entries) const {
+std::vector<Tensor> CheckpointReader::read_aside(std::span<const StateEntry> entries) const {
   check_fits(entries);
-  for (const StateEntry& e : entries) shards_->read(e.parameter, e.kind, e.begin, e.end, e.values);
+  const DeviceGuard guard(host);
+  const CategoryScope scope(Category::optimizer);
+  std::vector<Tensor> values;
+  for (const StateEntry& e : entries) {
+    values.push_back(empty(e.values.shape(), e.values.dtype()));
+    shards_->read(e.parameter, e.kind, e.begin, e.end, values.back());
+  }
+  return values;
+}
+
+void CheckpointReader::read(std::span<const StateEntry> entries) const {
+  const std::vector<Tensor> values = read_aside(entries);
+  for (size_t i = 0; i < values.size(); ++i) copy_(entries[i].values, values[i]);
 }
 
 }  // namespace sg::dist

@@ -31,19 +31,27 @@ T field(const json& object, const char* key, const std::string& path) {
   return value->get<T>();
 }
 
+json object(const json& content, const char* key, const std::string& path) {
+  json value = field<json>(content, key, path);
+  check(ErrorKind::bad_input, value.is_object(), "{}: {} must be an object, not {}", path, key, value.type_name());
+  return value;
+}
+
 json as_json(const Manifest& m) {
   json shards = json::array();
   for (const ShardFile& shard : m.shards) shards.push_back({{"bytes", shard.bytes}, {"sha256", shard.sha256}});
-  return {{"format", "shardgrad checkpoint"},
-          {"version", 1},
-          {"tag", m.tag},
-          {"step", m.step},
-          {"sequence", m.sequence},
-          {"world", m.shards.size()},
-          {"numerics", parse_json(m.numerics, "numerics")},
-          {"engine", parse_json(m.engine, "engine")},
-          {"state", parse_json(m.state, "state")},
-          {"shards", shards}};
+  json content{{"format", "shardgrad checkpoint"},
+               {"version", 1},
+               {"tag", m.tag},
+               {"step", m.step},
+               {"sequence", m.sequence},
+               {"world", m.shards.size()},
+               {"numerics", parse_json(m.numerics, "numerics")},
+               {"engine", parse_json(m.engine, "engine")},
+               {"state", parse_json(m.state, "state")},
+               {"shards", shards}};
+  if (!m.run.empty()) content["run"] = m.run;
+  return content;
 }
 
 }  // namespace
@@ -67,9 +75,10 @@ Manifest read_manifest(const std::string& path, const std::string& tag) {
   Manifest m{.tag = field<std::string>(content, "tag", path),
              .step = field<uint64_t>(content, "step", path),
              .sequence = field<uint64_t>(content, "sequence", path),
-             .numerics = field<json>(content, "numerics", path).dump(),
-             .engine = field<json>(content, "engine", path).dump(),
-             .state = field<json>(content, "state", path).dump()};
+             .numerics = object(content, "numerics", path).dump(),
+             .engine = object(content, "engine", path).dump(),
+             .state = object(content, "state", path).dump()};
+  if (content.contains("run")) m.run = field<std::string>(content, "run", path);
   check(ErrorKind::bad_input, m.tag == tag, "{}: is the manifest of {}", path, m.tag);
   const json shards = field<json>(content, "shards", path);
   require(shards.is_array() && !shards.empty() && shards.size() <= most_shards, "1 to 65,536 shards are needed");
@@ -84,12 +93,14 @@ std::string shard_path(const std::string& checkpoint, int rank, int world) {
   return fmt::format("{}/shard-{:05}-of-{:05}.safetensors", checkpoint, rank, world);
 }
 
-void check_tag(const std::string& tag, ErrorKind kind) {
+bool is_tag(const std::string& tag) {
   const auto allowed = [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; };
-  const bool good = !tag.empty() && tag.size() <= 100 && tag[0] != '.' &&
-                    std::all_of(tag.begin(), tag.end(), allowed) && tag != "latest" &&
-                    tag.find(".tmp-") == std::string::npos;
-  check(kind, good,
+  return !tag.empty() && tag.size() <= 100 && tag[0] != '.' && std::all_of(tag.begin(), tag.end(), allowed) &&
+         tag != "latest" && tag.find(".tmp-") == std::string::npos;
+}
+
+void check_tag(const std::string& tag, ErrorKind kind) {
+  check(kind, is_tag(tag),
         "checkpoint tag \"{}\": 1 to 100 letters, digits, . _ - without a leading dot; not \"latest\" or .tmp-",
         tag.c_str());
 }
@@ -117,8 +128,8 @@ std::vector<CheckpointName> list_checkpoints(const std::string& folder) {
       check_tag(tag, ErrorKind::bad_input);
       check_folder(entry.path().string(), ErrorKind::bad_input);
       const Manifest m = read_manifest(manifest_path(entry.path().string()), tag);
-      found.push_back({tag, m.step, m.sequence});
-    } catch (const Error&) {
+      found.push_back({tag, m.step, m.sequence, m.run});
+    } catch (const std::exception&) {
       continue;  // something else that lies here, or damaged: not ours to count
     }
   }

@@ -1,6 +1,9 @@
 // Internal to checkpoint_*.cpp: a part of the protocol that every rank does, after which all know whether all could.
 #pragma once
+#include <exception>
+#include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "core/error.h"
@@ -8,13 +11,24 @@
 
 namespace sg::dist {
 
+constexpr int bug_kind = 1;  // beside the kinds of errors
+
 // What `part`, which returns a text, came to, for every rank to see: a digit, 0 or the error's kind, then the text or
-// the message.
+// the message. Whatever it throws is an outcome: a rank that left without a word would hold up all others.
 template <class Part>
 std::string outcome_of(Part part) {
+  const auto outcome = [](ErrorKind kind, const std::string& message) {
+    return std::to_string(static_cast<int>(kind)) + message;
+  };
   try {
     return "0" + part();
-  } catch (const Error& e) { return std::to_string(e.exit_code()) + e.what(); }
+  } catch (const Error& e) { return outcome(e.kind(), e.what()); } catch (const std::bad_alloc&) {
+    return outcome(ErrorKind::out_of_memory, "checkpoint: the process is out of memory");
+  } catch (const std::system_error& e) {
+    return outcome(ErrorKind::io, fmt::format("checkpoint: {}", e.what()));
+  } catch (const std::exception& e) { return std::to_string(bug_kind) + e.what(); } catch (...) {
+    return std::to_string(bug_kind) + "checkpoint: an exception of an unknown type";
+  }
 }
 
 // The texts of every rank's outcome. Where there is an error, the lowest such rank's is thrown.
@@ -22,9 +36,10 @@ inline std::vector<std::string> texts_of(std::vector<std::string> outcomes) {
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
     const int kind = outcomes[rank].at(0) - '0';
     outcomes[rank].erase(0, 1);
-    if (kind != 0)
-      throw Error(static_cast<ErrorKind>(kind),
-                  outcomes.size() > 1 ? fmt::format("rank {}: {}", rank, outcomes[rank]) : outcomes[rank]);
+    if (kind == 0) continue;
+    const std::string message = outcomes.size() > 1 ? fmt::format("rank {}: {}", rank, outcomes[rank]) : outcomes[rank];
+    if (kind == bug_kind) throw Bug(message);
+    throw Error(static_cast<ErrorKind>(kind), message);
   }
   return outcomes;
 }
@@ -36,7 +51,7 @@ inline std::vector<std::string> everybodys(const CheckpointRanks& ranks, const s
   return all;
 }
 
-// Runs `part` and gives every rank everybody's text. If it threw an Error anywhere, the lowest such rank's is thrown on
+// Runs `part` and gives every rank everybody's text. If it threw anywhere, the lowest such rank's error is thrown on
 // all of them.
 template <class Part>
 std::vector<std::string> together(const CheckpointRanks& ranks, Part part) {

@@ -1,6 +1,7 @@
 // Internal to checkpoint_*.cpp: the steps of a save, whoever runs them and when.
 #pragma once
 #include <atomic>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ class Save {
 
  private:
   std::string path() const { return folder_ + "/" + checkpoint_.tag; }
+  std::string latest_path() const { return folder_ + "/latest"; }
+  void make_newest() const;
+  void take_back(const std::optional<std::string>& latest, uint64_t mine) const;
 
   const std::string folder_;
   Checkpoint checkpoint_;

@@ -1,8 +1,10 @@
 // What an engine's checkpoints hold, and how it is saved and loaded.
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/io/json.h"
+#include "core/ops.h"
 #include "dist/checkpoint/checkpoint.h"
 #include "dist/checkpoint/ranks.h"
 #include "dist/engines/bucket_engine.h"
@@ -12,6 +14,9 @@ namespace {
 
 using nlohmann::json;
 using Arrays = std::set<std::pair<std::string, std::string>>;  // kind and parameter
+
+// State is another thing under another one of these, even where its arrays look alike.
+const std::set<std::string> kinds_of_state = {"optimizer", "precision"};
 
 std::string arrays_text(std::span<const StateEntry> entries) {
   Arrays arrays;
@@ -30,13 +35,33 @@ void check_nothing_is_left(const CheckpointReader& checkpoint, const std::vector
             parameter);
 }
 
-// The same numbers lie beside the state: a loss scale or none.
-void check_scalars(const CheckpointReader& checkpoint, const std::string& here) {
-  const json saved = parse_json(checkpoint.engine(), checkpoint.path()), wanted = json::parse(here);
+// Text and numbers as restore() takes them: sizes and counts are whole and not negative, the rest is finite.
+bool is_like(const json& value, const json& wanted) {
+  if (wanted.is_number_integer()) return value.is_number_unsigned() && value.get<uint64_t>() <= INT64_MAX;
+  if (wanted.is_number()) return value.is_number() && std::isfinite(value.get<double>());
+  return value.type() == wanted.type();
+}
+
+// The same values lie beside the state: a loss scale or none. What kind of state it is, older checkpoints don't say.
+void check_scalars(const json& saved, const json& wanted, const std::string& path) {
   for (const auto& [a, b, where] : {std::tuple(saved, wanted, "here"), std::tuple(wanted, saved, "there")})
     for (const auto& [name, value] : a.items())
-      check(ErrorKind::bad_input, b.contains(name), "{}: there is no {} {}; is its precision another?",
-            checkpoint.path(), name, where);
+      check(ErrorKind::bad_input, b.contains(name) || kinds_of_state.contains(name),
+            "{}: there is no {} {}; is its precision another?", path, name, where);
+  for (const auto& [name, value] : wanted.items()) {
+    if (!saved.contains(name)) continue;
+    check(ErrorKind::bad_input, is_like(saved[name], value), "{}: {} {} can't be taken up: {} is of its kind", path,
+          name, saved[name].dump(), value.dump());
+    if (value.is_object()) check_scalars(saved[name], value, path);
+  }
+}
+
+// Last of all: what arrays and shapes tell says more.
+void check_kinds_of_state(const json& saved, const json& wanted, const std::string& path) {
+  for (const std::string& name : kinds_of_state)
+    check(ErrorKind::bad_input, !saved.contains(name) || saved[name] == wanted[name],
+          "{}: was saved with {} {}, this engine has {}; is it another model's or optimizer's?", path, name,
+          saved[name].dump(), wanted[name].dump());
 }
 
 }  // namespace
@@ -60,15 +85,20 @@ void Engine::load(const std::string& folder, const std::string& tag) {
 void Engine::load(const CheckpointReader& checkpoint) {
   const CheckpointRanks ranks = ranks_of(comm());
   const std::vector<StateEntry> entries = state();
-  check_scalars(checkpoint, scalars());
+  const json saved = parse_json(checkpoint.engine(), checkpoint.path()), wanted = json::parse(scalars());
+  check_scalars(saved, wanted, checkpoint.path());
   check_nothing_is_left(checkpoint, together(ranks, [&] {
                           checkpoint.check_fits(entries);
                           return arrays_text(entries);
                         }));
+  check_kinds_of_state(saved, wanted, checkpoint.path());
+  std::vector<Tensor> values;
   together(ranks, [&] {
-    checkpoint.read(entries);
+    values = checkpoint.read_aside(entries);
     return std::string();
   });
+  for (size_t i = 0; i < values.size(); ++i) copy_(entries[i].values, values[i]);
+  values.clear();
   restore(checkpoint.engine());
 }
 
@@ -86,7 +116,11 @@ std::vector<StateEntry> BucketEngine::state() {
 }
 
 std::string BucketEngine::scalars() const {
-  json scalars{{"t", optimizer_->t()}, {"steps", step_}, {"lr", lr_}};
+  json scalars{{"t", optimizer_->t()},
+               {"steps", step_},
+               {"lr", lr_},
+               {"optimizer", options_.optimizer.type},
+               {"precision", name_of(options_.precision)}};
   if (scaler_) {
     const auto& scaler = scaler_->state();
     scalars["loss_scaler"] = {
