@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/io/atomic_file.h"
+#include "core/io/output_file.h"
 
 namespace sg::trace {
 namespace detail {
@@ -109,7 +109,7 @@ void stop() {
     }
     r->records.clear();
   }
-  write_file_atomically(recorder().file, nlohmann::json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump());
+  write_output(recorder().file, nlohmann::json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump());
 }
 
 }  // namespace sg::trace

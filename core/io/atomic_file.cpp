@@ -42,14 +42,20 @@ void set_file_fault(FileFault fault) {
   faults_on.store(file_fault != nullptr, std::memory_order_release);
 }
 
-FileWriter::FileWriter(std::string path, Sha256* hash) : path_(std::move(path)), hash_(hash) {
-  if (!fault("open", path_)) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+FileWriter::FileWriter(std::string path, Sha256* hash) : FileWriter(std::move(path), Kind::fresh, hash) {}
+
+FileWriter::FileWriter(std::string path, Kind kind, Sha256* hash) : path_(std::move(path)), kind_(kind), hash_(hash) {
+  constexpr int fresh = O_CREAT | O_EXCL | O_NOFOLLOW;
+  constexpr int in_place = O_APPEND | O_NOCTTY | O_NONBLOCK;  // a FIFO that nobody reads is an error, not a wait
+  const int flags = O_WRONLY | O_CLOEXEC | (kind_ == Kind::fresh ? fresh : in_place);
+  if (!fault("open", path_)) fd_ = ::open(path_.c_str(), flags, 0666);
   if (fd_ < 0) fail_call("open", path_);
+  if (kind_ == Kind::in_place) ::fcntl(fd_, F_SETFL, O_APPEND);
 }
 
 FileWriter::~FileWriter() {
   if (fd_ >= 0) ::close(fd_);
-  if (!finished_) ::unlink(path_.c_str());
+  if (!finished_ && kind_ == Kind::fresh) ::unlink(path_.c_str());
 }
 
 void FileWriter::write(const void* data, uint64_t bytes) {
@@ -67,7 +73,8 @@ void FileWriter::write(const void* data, uint64_t bytes) {
 }
 
 void FileWriter::finish() {
-  if (fault("fsync", path_) || ::fsync(fd_) != 0) fail_call("fsync", path_);
+  const bool synced = !fault("fsync", path_) && (::fsync(fd_) == 0 || (kind_ == Kind::in_place && errno == EINVAL));
+  if (!synced) fail_call("fsync", path_);
   const int closed = fault("close", path_) ? -1 : ::close(fd_);
   if (closed != 0) fail_call("close", path_);
   fd_ = -1;

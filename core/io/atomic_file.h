@@ -31,8 +31,13 @@ class FileWriter {
   const std::string& path() const { return path_; }
   uint64_t bytes() const { return bytes_; }
 
+ protected:
+  enum class Kind { fresh, in_place };
+  FileWriter(std::string path, Kind kind, Sha256* hash);  // in place: what is there, which isn't ours to remove
+
  private:
   const std::string path_;
+  const Kind kind_;
   Sha256* const hash_;
   uint64_t bytes_ = 0;
   int fd_ = -1;

@@ -78,9 +78,25 @@ nlohmann::json parse_json(std::string_view text, const std::string& source, cons
   try {
     return nlohmann::json::parse(text, std::ref(watch));
   } catch (const nlohmann::json::exception& e) {
-    const std::string what = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 3: …"
-    fail(ErrorKind::bad_input, "{}: not JSON, at {}: {}", source, watch.path(), what.substr(what.find("] ") + 2));
+    fail(ErrorKind::bad_input, "{}: not JSON, at {}: {}", source, watch.path(), complaint_of(e));
   }
+}
+
+std::string complaint_of(const nlohmann::json::exception& error) {
+  const std::string what = error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 3: …"
+  return what.substr(what.find("] ") + 2);
+}
+
+int64_t whole_field(const nlohmann::json& object, const char* key, const std::string& source, int64_t low,
+                    int64_t high) {
+  check(ErrorKind::bad_input, object.is_object() && object.contains(key), "{}: {} is missing", source, key);
+  const nlohmann::json& value = object[key];
+  const bool fits = value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
+  const int64_t number = fits ? value.get<int64_t>() : 0;
+  check(ErrorKind::bad_input, fits && low <= number && number <= high,
+        "{}: {} must be a whole number from {} to {}, not {}", source, key, low, high,
+        value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  return number;
 }
 
 }  // namespace sg

@@ -1,9 +1,10 @@
 // `bench`: the training loop on random tokens, timed against its own matrix products.
 #include <cstdio>
 
-#include "core/io/atomic_file.h"
+#include "core/io/output_file.h"
 #include "models/run/commands.h"
 #include "models/run/peak.h"
+#include "models/run/run_folder.h"
 #include "models/run/trainer.h"
 
 namespace sg::models {
@@ -34,6 +35,7 @@ TrainOptions training(const Family& family, const BenchOptions& options) {
 
 void bench(const Family& family, const BenchOptions& options, dist::Comm& comm) {
   const TrainOptions settled = training(family, options);
+  if (comm.rank() == 0) check_reports(settled);
   const int64_t context = *settled.size.context;
   Trainer trainer(family, settled, RandomTokens(*settled.size.vocab, 64 * context + 1), comm);
   trainer.run();
@@ -48,7 +50,7 @@ void bench(const Family& family, const BenchOptions& options, dist::Comm& comm) 
               1e3 * trainer.median_step_seconds(), receipt["tokens_per_second"].get<double>(),
               receipt["matmul_efficiency"].get<double>(), 1e3 * alone,
               format_bytes(receipt["peak_rss_bytes"].get<uint64_t>()).c_str());
-  if (!options.receipt.empty()) write_file_atomically(options.receipt, receipt.dump(2) + "\n");
+  if (!options.receipt.empty()) write_output(options.receipt, receipt.dump(2) + "\n");
 }
 
 }  // namespace sg::models

@@ -5,8 +5,9 @@
 #include <cstdio>
 #include <memory>
 
-#include "core/io/atomic_file.h"
+#include "core/io/output_file.h"
 #include "models/run/commands.h"
+#include "models/run/run_folder.h"
 #include "models/run/trainer.h"
 
 namespace sg::models {
@@ -42,6 +43,7 @@ EngineRun run_engine(const Family& family, const TrainOptions& options, const Da
 
 void compare(const Family& family, const CompareOptions& given, dist::Comm& comm) {
   TrainOptions options = given.train;
+  if (comm.rank() == 0) check_reports(options);
   if (comm.rank() == 0) say_overrides(options);
   // The same for all, or bits would differ.
   if (options.engine.accumulation == dist::Accumulation::automatic)
@@ -59,7 +61,7 @@ void compare(const Family& family, const CompareOptions& given, dist::Comm& comm
   if (comm.rank() != 0) return;
   const Json comparison = compare_runs(runs);
   std::fputs(comparison_text(comparison).c_str(), stdout);
-  if (!options.receipt.empty()) write_file_atomically(options.receipt, comparison.dump(2) + "\n");
+  if (!options.receipt.empty()) write_output(options.receipt, comparison.dump(2) + "\n");
 }
 
 }  // namespace sg::models

@@ -1,4 +1,7 @@
 // The command line of every program: subcommands, ranks, exit codes.
+#include <poll.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -74,9 +77,7 @@ int explain(int ranks) {
   }
 }
 
-}  // namespace
-
-int run(int argc, char** argv, const Family& family) {
+int run_command(int argc, char** argv, const Family& family) {
   CLI::App app("Trains, validates, generates with and measures " + family.name + " models.", family.name);
   app.set_version_flag("--version", std::string(version));
   app.footer(examples(family.name));
@@ -130,6 +131,22 @@ int run(int argc, char** argv, const Family& family) {
   if (*compare_command)
     return launch(compare_options.train.group, [&](dist::Comm& comm) { compare(family, compare_options, comm); });
   return launch(bench_options.group, [&](dist::Comm& comm) { bench(family, bench_options, comm); });
+}
+
+// A pipe whose reader has gone, as behind `| head`: it has what it wanted.
+bool reader_left() {
+  pollfd out{STDOUT_FILENO, 0, 0};
+  return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const Family& family) {
+  const int code = run_command(argc, argv, family);
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (code != 0 || written || reader_left()) return code;
+  std::fprintf(stderr, "%s: stdout can't be written, is its disk full?\n", family.name.c_str());
+  return static_cast<int>(ErrorKind::io);
 }
 
 }  // namespace sg::models

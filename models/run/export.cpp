@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/io/output_file.h"
 #include "core/io/safetensors.h"
 #include "core/ops.h"
 #include "dist/checkpoint/checkpoint.h"
 #include "models/run/commands.h"
 #include "models/run/load.h"
+#include "models/run/run_folder.h"
 #include "models/run/saved_run.h"
 
 namespace sg::models {
@@ -24,10 +26,12 @@ std::vector<TensorInfo> tensors_of(const Family& family, const SavedRun& saved, 
 }  // namespace
 
 void export_model(const Family& family, const ExportOptions& options) {
-  const dist::CheckpointReader checkpoint(options.from);
+  check_output_option("--to", options.to, followed(options.from), true);
+  const dist::CheckpointReader checkpoint(followed(options.from));
   const SavedRun saved = SavedRun::parse(checkpoint.state(), checkpoint.path());
   check(ErrorKind::bad_input, saved.family == family.name, "{}: {} holds a model of family {}", family.name,
         checkpoint.path(), saved.family);
+  check_sizes(family, saved, checkpoint);
   const std::vector<TensorInfo> tensors = tensors_of(family, saved, options.dtype);
   int64_t largest = 0;
   for (const TensorInfo& t : tensors) largest = std::max(largest, numel(t.shape));
@@ -35,7 +39,7 @@ void export_model(const Family& family, const ExportOptions& options) {
   const CategoryScope scope(Category::data);
   const Tensor values = empty({largest});  // one tensor's, and what becomes of it
   const Tensor converted = options.dtype == DType::f32 ? values : empty({largest}, options.dtype);
-  AtomicFileWriter file(options.to);
+  OutputFile file(options.to);
   SafetensorsWriter writer(file, tensors, {{"format", "pt"}, {"step", std::to_string(checkpoint.step())}});
   for (const TensorInfo& t : tensors) {
     const int64_t n = numel(t.shape);

@@ -5,14 +5,16 @@
 
 #include "core/device.h"
 #include "dist/checkpoint/checkpoint.h"
+#include "models/run/run_folder.h"
 
 namespace sg::models {
 
 Loaded load_model(const Family& family, const std::string& folder) {
-  const dist::CheckpointReader checkpoint(folder);
+  const dist::CheckpointReader checkpoint(followed(folder));
   const SavedRun saved = SavedRun::parse(checkpoint.state(), checkpoint.path());
   check(ErrorKind::bad_input, saved.family == family.name, "{}: {} holds a model of family {}", family.name,
         checkpoint.path(), saved.family);
+  check_sizes(family, saved, checkpoint);
   Loaded loaded{family.build(saved.size, saved.seed), Tokenizer::from_json(saved.tokenizer, checkpoint.path()),
                 static_cast<int64_t>(checkpoint.step())};
   check(ErrorKind::bad_input, loaded.tokenizer.size() <= loaded.model->vocab(),
@@ -24,6 +26,21 @@ Loaded load_model(const Family& family, const std::string& folder) {
   }
   loaded.model->eval();
   return loaded;
+}
+
+void check_sizes(const Family& family, const SavedRun& saved, const dist::CheckpointReader& checkpoint) {
+  std::map<std::string, Shape> held = checkpoint.parameters("master");
+  held.merge(checkpoint.parameters("frozen"));
+  check(ErrorKind::bad_input, *saved.size.layers <= static_cast<int64_t>(held.size()),
+        "{}: {} parameters are too few for {} layers", checkpoint.path(), held.size(), *saved.size.layers);
+  try {
+    const auto model = build_on_meta(family, saved.size, saved.seed);
+    for (const Variable& p : model->parameters()) {
+      const auto found = held.find(p.name());
+      check(found != held.end() && found->second == p.shape(), "a model of its sizes has {} of shape {}, which is {}",
+            p.name(), p.shape(), found == held.end() ? "not there" : to_string(found->second));
+    }
+  } catch (const Error& e) { fail(ErrorKind::bad_input, "{}: {}", checkpoint.path(), e.what()); }
 }
 
 void check_finite(const Tensor& values, const std::string& parameter, const std::string& source) {

@@ -204,11 +204,13 @@ void add_run(CLI::App& app, TrainOptions& o) {
   app.add_option("--resume", o.resume, "go on from the newest checkpoint of --out, or of the folder given")
       ->expected(0, 1)
       ->type_name("[DIR]");
+  app.add_flag("--overwrite", o.overwrite, "the run that --out holds goes; without it such a folder is refused");
   app.add_option("--accept-change", o.accept_change,
                  "let a resume differ in world (which keeps the run's global batch unless another is given), isa, "
                  "library, rules (of the numerics: another version's), steps (the schedule is stretched to the new "
                  "length); by commas");
-  add_count(app, "--save-every", o.save_every, "steps between checkpoints; 0: at the end only", 0);
+  add_count(app, "--save-every", o.save_every, "steps between checkpoints; 0: by time and at the end", 0);
+  add_number(app, "--save-minutes", o.save_minutes, "minutes between checkpoints, at most; 0: any", 0, 1e6);
   app.add_flag("--async-save", o.async_save,
                "write checkpoints beside training, which stops only while they are copied to host memory");
   add_count(app, "--eval-every", o.eval_every, "steps between validations; 0: at the end only", 0);

@@ -48,7 +48,9 @@ struct TrainOptions {
   std::string out;  // empty: nothing is saved
   std::optional<std::string> resume;
   std::string accept_change;  // comma-separated: world, isa, library, rules, steps
+  bool overwrite = false;     // what out holds of a run before it goes
   int64_t save_every = 0, eval_every = 0;
+  double save_minutes = 10;  // between saves, at most; 0: time saves nothing
   bool async_save = false;   // files are written beside training
   int64_t eval_batches = 0;  // 0: the whole validation split
   std::string trace, receipt;

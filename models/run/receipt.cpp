@@ -51,12 +51,19 @@ RunRecord RunRecord::parse(const std::string& text, const std::string& source) {
     record.loss_scales = json.at("loss_scale").get<std::vector<double>>();
     record.skipped = json.at("skipped").get<std::vector<std::string>>();
     for (const auto& v : json.value("validation", nlohmann::json::array()))
-      record.validation.push_back({v.at("step"), std::bit_cast<double>(v.at("bits").get<uint64_t>())});
-    record.samples = json.at("samples");
-    record.applied = json.at("applied");
+      record.validation.push_back(
+          {whole_field(v, "step", source), std::bit_cast<double>(v.at("bits").get<uint64_t>())});
+    const size_t steps = record.losses.size();
+    check(ErrorKind::bad_input, record.loss_scales.size() == steps && record.skipped.size() == steps,
+          "{}: the record of the run has {} losses, {} loss scales, {} causes of skipping", source, steps,
+          record.loss_scales.size(), record.skipped.size());
+    record.samples = whole_field(json, "samples", source);
+    record.applied = whole_field(json, "applied", source, 0, static_cast<int64_t>(steps));
     record.first_step_ms = json.at("first_step_ms");
     record.median_step_ms = json.at("median_step_ms");
-  } catch (const Error&) { throw; } catch (const std::exception& e) {
+  } catch (const Error&) { throw; } catch (const nlohmann::json::exception& e) {
+    fail(ErrorKind::bad_input, "{}: the record of the run is damaged: {}", source, complaint_of(e));
+  } catch (const std::exception& e) {
     fail(ErrorKind::bad_input, "{}: the record of the run is damaged: {}", source, e.what());
   }
   return record;

@@ -1,5 +1,6 @@
 #include "models/run/saved_run.h"
 
+#include <charconv>
 #include <set>
 #include <sstream>
 
@@ -7,6 +8,8 @@
 
 namespace sg::models {
 namespace {
+
+constexpr int64_t largest_size = int64_t{1} << 31;  // as the command line has it
 
 // What --accept-change may name, and what going on then means.
 const std::map<std::string, std::string> acceptable = {{"world", "goes on with other bits"},
@@ -28,12 +31,15 @@ std::set<std::string> accepted_changes(const std::string& text) {
 
 // Numerics from before there was a number of the rules: a schedule's length stood in its text, where DeepSpeed's have
 // one, or nowhere.
-void upgrade(Numerics& numerics, int64_t steps) {
+void upgrade(Numerics& numerics, int64_t steps, const std::string& source) {
   numerics["rules"] = "1";
   const auto found = numerics.find("schedule");
   if (found == numerics.end()) return;
   std::string& schedule = found->second;
-  const optim::ScheduleKind kind = optim::parse_schedule(schedule.substr(0, schedule.find(' ')));
+  optim::ScheduleKind kind;
+  try {
+    kind = optim::parse_schedule(schedule.substr(0, schedule.find(' ')));
+  } catch (const Error& e) { fail(ErrorKind::bad_input, "{}: {}", source, e.what()); }
   if (!optim::depends_on_length(kind)) return;
   const size_t over = schedule.rfind(" over ");
   numerics["steps"] = over == std::string::npos ? std::to_string(steps) : schedule.substr(over + 6);
@@ -66,19 +72,19 @@ SavedRun SavedRun::parse(const std::string& text, const std::string& source) {
     const nlohmann::json json = parse_json(text, source);
     run.family = json.at("family");
     run.size.size = json.at("size");
-    run.size.layers = json.at("layers").get<int64_t>();
-    run.size.heads = json.at("heads").get<int64_t>();
-    run.size.width = json.at("width").get<int64_t>();
-    run.size.context = json.at("context").get<int64_t>();
-    run.size.vocab = json.at("vocab").get<int64_t>();
+    const auto size = [&](const char* key) { return whole_field(json, key, source, 1, largest_size); };
+    run.size.layers = size("layers"), run.size.heads = size("heads"), run.size.width = size("width");
+    run.size.context = size("context"), run.size.vocab = size("vocab");
     run.size.dropout = json.at("dropout");
+    check(ErrorKind::bad_input, 0 <= run.size.dropout && run.size.dropout < 1, "{}: a dropout of {}", source,
+          run.size.dropout);
     run.size.tied = json.at("tied");
     run.tokenizer = json.at("tokenizer");
-    run.seed = json.at("seed");
-    run.steps = json.at("steps");
+    run.seed = json.at("seed").get<uint64_t>();
+    run.steps = whole_field(json, "steps", source);
     run.record = RunRecord::parse(json.at("record"), source);
   } catch (const nlohmann::json::exception& e) {
-    fail(ErrorKind::bad_input, "{}: not a run of these programs: {}", source, e.what());
+    fail(ErrorKind::bad_input, "{}: not a run of these programs: {}", source, complaint_of(e));
   }
   return run;
 }
@@ -88,9 +94,11 @@ Numerics numerics_of(const dist::CheckpointReader& checkpoint) {
   try {
     numerics = parse_json(checkpoint.numerics(), checkpoint.path()).get<Numerics>();
   } catch (const nlohmann::json::exception& e) {
-    fail(ErrorKind::bad_input, "{}: not the numerics of a run of these programs: {}", checkpoint.path(), e.what());
+    fail(ErrorKind::bad_input, "{}: not the numerics of a run of these programs: {}", checkpoint.path(),
+         complaint_of(e));
   }
-  if (!numerics.contains("rules")) upgrade(numerics, SavedRun::parse(checkpoint.state(), checkpoint.path()).steps);
+  if (!numerics.contains("rules"))
+    upgrade(numerics, SavedRun::parse(checkpoint.state(), checkpoint.path()).steps, checkpoint.path());
   return numerics;
 }
 
@@ -108,7 +116,12 @@ int64_t global_batch_of(const Numerics& saved, const std::string& source) {
   for (const char* name : {"world", "micro_batch", "micro_steps"}) {
     const auto found = saved.find(name);
     check(ErrorKind::bad_input, found != saved.end(), "{}: its numerics lack {}", source, name);
-    product *= std::stoll(found->second);
+    const char* const end = found->second.data() + found->second.size();
+    int64_t factor = 0;
+    const auto [rest, error] = std::from_chars(found->second.data(), end, factor);
+    check(ErrorKind::bad_input,
+          error == std::errc() && rest == end && factor > 0 && !__builtin_mul_overflow(product, factor, &product),
+          "{}: its numerics have {} {}", source, name, found->second);
   }
   return product;
 }

@@ -21,6 +21,7 @@ void catch_stop_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
+  signal(SIGPIPE, SIG_IGN);  // whoever read along has gone; training needn't
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) sigaction(number, &action, nullptr);
 }
 

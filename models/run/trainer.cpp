@@ -1,13 +1,19 @@
 #include "models/run/trainer.h"
 
 #include <chrono>
+#include <filesystem>
+#include <set>
+#include <system_error>
 
 #include "autograd/targets.h"
 #include "core/device.h"
+#include "core/io/atomic_file.h"
 #include "core/trace.h"
+#include "dist/checkpoint/ranks.h"
 #include "dist/config/config.h"
 #include "models/run/load.h"
 #include "models/run/peak.h"
+#include "models/run/run_folder.h"
 #include "models/run/signals.h"
 #include "models/run/validation.h"
 #include "nn/micro_step.h"
@@ -18,7 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // What a rank tells the others with its losses.
-constexpr uint32_t stop_asked = 1, save_busy = 2;
+constexpr uint32_t stop_asked = 1, save_busy = 2, save_due = 4;
 
 // MFU is shown beside training, so measuring its peak may cost little time and little memory.
 PeakOptions quick_peak(DType dtype) { return {dtype, 0.002, 1 << 22}; }
@@ -55,6 +61,7 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   pool(comm_.device()).reset_peaks();
   const bool batch_given = options_.global_batch > 0 || options_.accumulation_steps > 0;
   settle_batch();
+  check_data();
   identify();
   std::optional<dist::CheckpointReader> checkpoint;
   comm_.agree({"train.start", dist::Phase::setup}, agreement());
@@ -65,11 +72,35 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   engine_ = dist::initialize(model_->units(), options_.engine, comm_);
   identity_.numerics["accumulation"] = dist::name_of(engine_->options().accumulation);
   if (checkpoint) restore(*checkpoint);
+  run_ = checkpoint && !checkpoint->run().empty() ? checkpoint->run() : unique_suffix().substr(5);
+  check_room();
+  if (options_.overwrite && comm_.rank() == 0) remove_run(options_.out);
   progress_ = std::make_unique<Progress>(comm_.rank() == 0 && !options_.quiet, options_.steps, options_.print_every,
                                          identity_.tokens_per_step, options_.out, steps_done());
   if (options_.async_save && !options_.out.empty())
     saver_ = std::make_unique<dist::AsyncSaver>(engine_->state(), dist::ranks_of(comm_));
   introduce();
+}
+
+// Splits that are too short are refused now, not after all training.
+void Trainer::check_data() const {
+  data_.training_windows(*options_.size.context);
+  if (data_.validation_size() > 0) data_.validation_batches(options_.micro_batch, *options_.size.context);
+}
+
+// A disk without room for one checkpoint is refused before anything is computed.
+void Trainer::check_room() const {
+  if (options_.out.empty()) return;
+  dist::together(dist::ranks_of(comm_), [&] {
+    std::set<std::string> kinds;
+    for (const dist::StateEntry& entry : engine_->state()) kinds.insert(entry.kind);
+    std::error_code unknown;
+    const uint64_t room = std::filesystem::space(options_.out, unknown).available;
+    const uint64_t needed = sizeof(float) * static_cast<uint64_t>(identity_.parameters) * kinds.size();
+    check(ErrorKind::io, unknown || room >= needed, "--out {}: a checkpoint takes {}, the disk has {} left",
+          options_.out, format_bytes(needed), format_bytes(room));
+    return std::string();
+  });
 }
 
 void Trainer::settle_batch() {
@@ -164,9 +195,9 @@ bool Trainer::train() {
       progress_->set_peak(options_.engine.micro_steps *
                           measure_products(training_products(family_, options_.size, options_.micro_batch),
                                            quick_peak(options_.engine.precision)));
-    if (last || due(options_.eval_every)) validate();
+    if (!last && due(options_.eval_every)) validate();
     if (last) record_.median_step_ms = 1e3 * median(seconds_);
-    if (last || stopping || due(options_.save_every)) save();
+    if (last || stopping || due(options_.save_every) || (result.flags & save_due)) save();
     if (last || stopping) finish_save();
     if (stopping && !last) {
       progress_->note(fmt::format("stopped after step {} as asked{}", steps_done(),
@@ -174,7 +205,15 @@ bool Trainer::train() {
       return false;
     }
   }
+  // After the last save, so that nothing in here can lose it; a finished run that is resumed comes here at once.
+  if (record_.validation.empty() || record_.validation.back().step != steps_done()) validate();
   return true;
+}
+
+// One clock for all ranks: they save after the same step.
+bool Trainer::save_is_due() const {
+  if (comm_.rank() != 0 || options_.out.empty() || options_.save_minutes == 0) return false;
+  return std::chrono::duration<double>(Clock::now() - saved_at_).count() >= 60 * options_.save_minutes;
 }
 
 dist::StepResult Trainer::step(Feed& feed) {
@@ -183,6 +222,7 @@ dist::StepResult Trainer::step(Feed& feed) {
   const double lr = options_.schedule.at(record_.applied);
   engine_->set_learning_rate(lr);
   if (stop_requested()) engine_->raise_flags(stop_asked);
+  if (save_is_due()) engine_->raise_flags(save_due);
   if (saver_ && saver_->busy()) engine_->raise_flags(save_busy);
   const int64_t positions = options_.micro_batch * *options_.size.context;
   dist::StepResult result;

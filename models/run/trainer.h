@@ -1,5 +1,6 @@
 // The training loop that every program and every engine runs in, once per rank.
 #pragma once
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -47,6 +48,9 @@ class Trainer {
   bool traces() const { return !options_.trace.empty() && comm_.rank() == 0; }  // one rank writes the file of all
   dist::StepResult step(Feed& feed);
   void report(const dist::StepResult& result, double lr, double seconds);
+  void check_data() const;
+  void check_room() const;
+  bool save_is_due() const;
   void validate();
   dist::Checkpoint checkpoint();
   void save();
@@ -67,6 +71,8 @@ class Trainer {
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<dist::Engine> engine_;
   std::unique_ptr<Progress> progress_;
+  std::string run_;  // which run this is, for its checkpoints
+  std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();  // the last time
   SaveReport save_;                                // the last save, or the one under way
   std::unique_ptr<dist::AsyncSaver> saver_;        // null: saves aren't made beside training
   std::vector<double> seconds_;                    // by step of this process

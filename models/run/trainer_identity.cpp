@@ -140,6 +140,7 @@ dist::Checkpoint Trainer::checkpoint() {
   dist::Checkpoint checkpoint = dist::checkpoint_of(*engine_);
   checkpoint.numerics = Json(identity_.numerics).dump();
   checkpoint.state = run.text();
+  checkpoint.run = run_;
   return checkpoint;
 }
 
@@ -151,6 +152,7 @@ void Trainer::save() {
   if (saver_) saver_->start(options_.out, checkpoint());
   else dist::save_checkpoint(options_.out, checkpoint(), dist::ranks_of(comm_));
   save_.stall_seconds = seconds_since(begin);
+  saved_at_ = Clock::now();
   if (!saver_) progress_->saved(save_);
 }
 
