@@ -157,6 +157,20 @@ TEST_F(MpiTraining, SavesAndEndsOnSigusr1) {
   EXPECT_TRUE(job.left(10).empty());
 }
 
+// mpirun tells its ranks, and gives them a second; here more, so that a busy machine doesn't fail it.
+TEST_F(MpiTraining, SavesWhenTheLauncherIsToldToEnd) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string out = path("run" + std::to_string(signal));
+    Job job("env OMPI_MCA_odls_base_sigkill_timeout=60 " + mpirun(train("--engine zero2 --out " + out, endless)));
+    ASSERT_TRUE(job.sees(out + "/metrics.jsonl"));
+    job.signal(signal);
+    const JobResult stopped = job.wait();
+    EXPECT_TRUE(stopped.says("as asked, saved")) << stopped.output;
+    EXPECT_TRUE(job.left(10).empty());
+    EXPECT_FALSE(test::contents_of(out + "/latest").empty()) << stopped.output;
+  }
+}
+
 TEST_F(MpiTraining, RanksThatDifferAreRefusedBeforeTheFirstStep) {
   const auto expect_refusal = [&](const std::string& first, const std::string& second, const std::string& what,
                                   const std::string& data = "text") {
