@@ -46,7 +46,7 @@ void AsyncSaver::start(const std::string& folder, const Checkpoint& checkpoint, 
   touched_.wait();
   auto save = std::make_unique<Save>(folder, checkpoint, ranks_.rank, ranks_.size, keep);
   try {
-    save->choose(together(ranks_, [&] { return save->begin(); }));
+    save->choose(together_on_files(ranks_, [&] { return save->begin(); }));
   } catch (...) {
     save->abandon();
     throw;
@@ -84,7 +84,13 @@ bool AsyncSaver::busy() const {
 }
 
 void AsyncSaver::wait() {
-  while (save_ && !advance(outcome_.get())) {}
+  bool over = !save_;
+  while (!over) {
+    std::shared_ptr<void> busy = ranks_.busy ? ranks_.busy() : nullptr;
+    outcome_.wait();
+    busy.reset();
+    over = advance(outcome_.get());
+  }
 }
 
 // True: it is over. `mine`: this rank's outcome, or that it has none yet.

@@ -32,11 +32,15 @@ struct CheckpointRanks {
   int rank = 0, size = 1;
   // Collective: takes this rank's text, gives every rank's in rank order.
   std::function<std::vector<std::string>(const std::string&)> exchange{};
+  // What is held while this rank works on files, so that the others wait for it as long as that takes; may be empty.
+  std::function<std::shared_ptr<void>()> busy{};
 };
 inline CheckpointRanks ranks_of(Comm& comm) {
-  return {comm.rank(), comm.size(), [&comm](const std::string& text) {
+  return {comm.rank(), comm.size(),
+          [&comm](const std::string& text) {
             return comm.all_gather_bytes({"checkpoint", Phase::save}, text);
-          }};
+          },
+          [&comm] { return std::make_shared<Comm::Busy>(comm); }};
 }
 
 struct Checkpoint {

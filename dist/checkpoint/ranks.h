@@ -58,4 +58,13 @@ std::vector<std::string> together(const CheckpointRanks& ranks, Part part) {
   return texts_of(everybodys(ranks, outcome_of(part)));
 }
 
+// The same for work on files, which takes what the disk takes: a slow disk is no dead rank.
+template <class Part>
+std::vector<std::string> together_on_files(const CheckpointRanks& ranks, Part part) {
+  return together(ranks, [&] {
+    const std::shared_ptr<void> busy = ranks.busy ? ranks.busy() : nullptr;
+    return part();
+  });
+}
+
 }  // namespace sg::dist

@@ -195,9 +195,9 @@ void Save::abandon() const {
 void save_checkpoint(const std::string& folder, const Checkpoint& checkpoint, const CheckpointRanks& ranks, int keep) {
   Save save(folder, checkpoint, ranks.rank, ranks.size, keep);
   try {
-    save.choose(together(ranks, [&] { return save.begin(); }));
-    const auto written = together(ranks, [&] { return save.write(); });
-    together(ranks, [&] {
+    save.choose(together_on_files(ranks, [&] { return save.begin(); }));
+    const auto written = together_on_files(ranks, [&] { return save.write(); });
+    together_on_files(ranks, [&] {
       save.commit(written);
       return std::string();
     });
@@ -205,6 +205,7 @@ void save_checkpoint(const std::string& folder, const Checkpoint& checkpoint, co
     save.abandon();
     throw;
   }
+  const std::shared_ptr<void> busy = ranks.busy ? ranks.busy() : nullptr;
   save.prune();
 }
 

@@ -93,7 +93,7 @@ void Engine::load(const CheckpointReader& checkpoint) {
                         }));
   check_kinds_of_state(saved, wanted, checkpoint.path());
   std::vector<Tensor> values;
-  together(ranks, [&] {
+  together_on_files(ranks, [&] {
     values = checkpoint.read_aside(entries);
     return std::string();
   });

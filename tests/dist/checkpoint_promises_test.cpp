@@ -1,8 +1,11 @@
 // What checkpoint.h promises of saves and loads that fail, of state of another kind, and of what isn't the run's own.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "core/io/atomic_file.h"
 #include "core/io/hash.h"
@@ -131,6 +134,31 @@ TEST(CheckpointPromises, AFailedLoadChangesNothing) {
       if (entry.values.numel() > 0) { EXPECT_EQ(entry.values.to_vector<float>()[0], 5) << entry.parameter; }
     }
   });
+}
+
+TEST(CheckpointPromises, ASlowDiskIsNoDeadRank) {
+  for (const bool beside : {false, true}) {
+    const TemporaryFolder folder;
+    CommOptions options;
+    options.ranks = 2, options.timeout = 1, options.device.threads = 1;
+    std::atomic<bool> slow{true};
+    set_file_fault([&](std::string_view call, const std::string& path) {
+      if (call == "fsync" && path.find("shard-00000-of-00002") != std::string::npos && slow.exchange(false))
+        std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+      return 0;
+    });
+    run_threads(options, [&](Comm& comm) {
+      const TinyModel model(true, true);
+      auto engine = initialize(model.units(), {.engine = EngineKind::zero1}, comm);
+      if (!beside) return engine->save(folder.path());
+      AsyncSaver saver(engine->state(), ranks_of(comm));
+      saver.start(folder.path(), checkpoint_of(*engine));
+      saver.wait();
+    });
+    set_file_fault({});
+    EXPECT_FALSE(slow) << "nothing was slow";
+    EXPECT_EQ(list_checkpoints(folder.path()).size(), 1u);
+  }
 }
 
 // The manifest with a right hash.
