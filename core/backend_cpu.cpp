@@ -5,6 +5,7 @@
 
 #include "core/backend.h"
 #include "core/device.h"
+#include "core/processors.h"
 #include "core/stream_cpu.h"
 #include "kernels/cpu/runtime/parallel.h"
 
@@ -38,8 +39,11 @@ class CpuBackend final : public Backend {
 
   void set_threads(int threads) override {
     workers_.reset();
-    const bool computes = device_.type == DeviceType::cpu;
-    if (computes && threads > 1) workers_ = std::make_unique<kernels::ThreadPool>(threads);
+    if (device_.type != DeviceType::cpu || threads == 1) return;
+    const Processors set = processors_of(device_);
+    const auto places = place_threads(set.empty() ? process_processors() : set, numa_nodes(), threads);
+    const auto take_place = [places](int worker) { run_on(places[static_cast<size_t>(worker)]); };
+    workers_ = std::make_unique<kernels::ThreadPool>(threads, take_place);
   }
 
   void* allocate(uint64_t bytes) override {

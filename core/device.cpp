@@ -1,7 +1,5 @@
 #include "core/device.h"
 
-#include <sched.h>
-
 #include <array>
 #include <atomic>
 #include <charconv>
@@ -9,6 +7,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "core/processors.h"
 
 namespace sg {
 namespace {
@@ -106,7 +105,7 @@ void configure(Device device, const DeviceOptions& options) {
   DeviceState& s = create(device, options);
   s.pool.set_capacity(options.capacity);
   if (options.threads > 0 && (device.type == DeviceType::meta || !s.settled.exchange(true))) {
-    if (options.threads != s.thread_count) s.backend->set_threads(options.threads);
+    s.backend->set_threads(options.threads);  // on the processors that the device has by now
     s.thread_count = options.threads;
   }
   check(options.threads == 0 || options.threads == s.thread_count, "{} already runs with {} threads, asked for {}",
@@ -119,11 +118,7 @@ const KernelTable& kernel_table(Device device) { return state(device).table; }
 StreamHandle stream_handle(Device device) { return settled(device).backend->handle(); }
 int threads(Device device) { return settled(device).thread_count; }
 
-int available_processors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return CPU_COUNT(&set);
-}
+int available_processors() { return static_cast<int>(process_processors().size()); }
 
 Device current_device() { return device_of_thread; }
 DeviceGuard::DeviceGuard(Device device) : previous_(device_of_thread) { device_of_thread = device; }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/processors.h"
 #include "core/trace.h"
 #include "dist/comm/threads.h"
 
@@ -75,6 +76,7 @@ class ThreadRanks {
  private:
   void run_rank(int rank) {
     const DeviceGuard device(cpu(rank));
+    join_processors(cpu(rank));
     trace::set_rank(rank);
     try {
       auto shared = std::make_shared<CommShared>(cpu(rank), options_.checks, options_.timeout);
@@ -139,9 +141,13 @@ void report(int ranks, int rank, const std::exception_ptr& error, const std::str
 int launch_threads(const CommOptions& options, const std::function<void(Comm&)>& fn) {
   const int ranks = std::max(options.ranks, 1);
   ThreadRanks threads(options, fn);
+  const std::vector<Processors> allowed(static_cast<size_t>(ranks), process_processors());
+  const std::vector<Processors> dealt = deal_processors(allowed, numa_nodes());
   for (int rank = 0; rank < ranks; ++rank) {
     DeviceOptions device = options.device;
-    if (device.threads == 0) device.threads = std::max(1, available_processors() / ranks);
+    const auto i = static_cast<size_t>(rank);
+    if (device.threads == 0) device.threads = threads_for(dealt, i);
+    set_processors(cpu(rank), dealt[i]);
     configure(cpu(rank), device);
   }
   const auto failure = threads.run([&](const Failure& f) {

@@ -1,6 +1,7 @@
 // Speed of the products: our fixed tile grid on a pool of threads against oneDNN's own threading of the whole product;
-// and of causal attention, against the speed of a product.
-// usage: bench_kernels [threads [products|attention]]
+// and of causal attention, against the speed of a product. Or, without any timing, how evenly the tasks of a training
+// step share out among threads, computed from the kernels' plans.
+// usage: bench_kernels [threads [products|attention]], or bench_kernels --balance
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -14,6 +15,7 @@
 
 #include "kernels/cpu/runtime/parallel.h"
 #include "kernels/table.h"
+#include "tools/balance.h"
 
 #ifdef SG_ONEDNN
 #include <omp.h>
@@ -217,13 +219,35 @@ void attention(kernels::ThreadPool& pool) {
   }
 }
 
+void balance() {
+  for (const int64_t batch : {1, 4}) {
+    fmt::print("GPT-2 124M, a step on {} × 1,024 tokens: the busiest thread's part in fair shares, on\n", batch);
+    fmt::print("{:32}", "");
+    for (const int threads : kernels::plan::even_threads) fmt::print("{:>7}", threads);
+    fmt::print("  threads\n");
+    for (const tools::Kernel& kernel : tools::gpt2_124m_step(batch, sizeof(float))) {
+      fmt::print("{:32}", kernel.name);
+      for (const int threads : kernels::plan::even_threads) {
+        fmt::print("{:7.2f}", tools::busiest_share(kernel, threads));
+      }
+      fmt::print("\n");
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "--balance") {
+    balance();
+    return 0;
+  }
   const int threads = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
   const std::string what = argc > 2 ? argv[2] : "";
   if (threads < 1 || argc > 3 || (!what.empty() && what != "products" && what != "attention")) {
-    fmt::print(stderr, "usage: bench_kernels [threads [products|attention]]      (default: every processor, both)\n");
+    fmt::print(stderr,
+               "usage: bench_kernels [threads [products|attention]]      (default: every processor, both)\n"
+               "       bench_kernels --balance\n");
     return 2;
   }
   kernels::ThreadPool pool(threads);

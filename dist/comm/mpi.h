@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/processors.h"
 #include "core/tensor.h"
 #include "dist/comm/transport.h"
 
@@ -25,7 +26,9 @@ class MpiWorld {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  int ranks_on_this_host() const { return host_size_; }
+  int rank_on_this_host() const { return host_rank_; }
+  // What the launcher lets each rank of this host run on.
+  std::vector<Processors> processors_on_this_host() const;
   FlightBoard* board(int rank) const { return boards_[static_cast<size_t>(rank)]; }
   MPI_Op sum_of(DType dtype) const;
 
@@ -53,7 +56,7 @@ class MpiWorld {
  private:
   void share_boards();
 
-  int rank_ = 0, size_ = 1, host_size_ = 1;
+  int rank_ = 0, size_ = 1, host_rank_ = 0, host_size_ = 1;
   MPI_Comm host_ = MPI_COMM_NULL;
   MPI_Win window_ = MPI_WIN_NULL;
   MPI_Op sum_f16_ = MPI_OP_NULL, sum_bf16_ = MPI_OP_NULL;

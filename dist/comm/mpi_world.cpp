@@ -1,5 +1,4 @@
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -44,6 +43,7 @@ MpiWorld::MpiWorld() {
 void MpiWorld::share_boards() {
   mpi_must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host_),
            "MPI_Comm_split_type");
+  mpi_must(MPI_Comm_rank(host_, &host_rank_), "MPI_Comm_rank");
   mpi_must(MPI_Comm_size(host_, &host_size_), "MPI_Comm_size");
   std::vector<int> ranks(static_cast<size_t>(host_size_));
   mpi_must(MPI_Allgather(&rank_, 1, MPI_INT, ranks.data(), 1, MPI_INT, host_), "MPI_Allgather");
@@ -60,6 +60,20 @@ void MpiWorld::share_boards() {
   }
   new (mine) FlightBoard;
   mpi_must(MPI_Barrier(host_), "MPI_Barrier");
+}
+
+std::vector<Processors> MpiWorld::processors_on_this_host() const {
+  constexpr int most = 1024;  // a byte for each processor
+  std::vector<char> mine(most), all(static_cast<size_t>(host_size_ * most));
+  for (const int processor : process_processors()) {
+    if (processor < most) mine[static_cast<size_t>(processor)] = 1;
+  }
+  mpi_must(MPI_Allgather(mine.data(), most, MPI_CHAR, all.data(), most, MPI_CHAR, host_), "MPI_Allgather");
+  std::vector<Processors> sets(static_cast<size_t>(host_size_));
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i]) sets[i / most].push_back(static_cast<int>(i % most));
+  }
+  return sets;
 }
 
 MpiWorld::~MpiWorld() {
@@ -85,13 +99,20 @@ void MpiWorld::abort(int exit_code) {
 
 namespace {
 
+struct MpiStart {
+  std::shared_ptr<MpiWorld> world;
+  std::vector<Processors> dealt;  // to the ranks of this host
+};
+
 // On the comm stream, whose thread makes every call of MPI from the first to the last. A rank that never comes would
 // hold the others inside MPI for ever, where nothing polls: they give up at the deadline.
-std::shared_ptr<MpiWorld> start_mpi(const std::shared_ptr<CommShared>& shared) {
-  const auto world = std::make_shared<std::shared_ptr<MpiWorld>>();
-  shared->stream.enqueue("MPI_Init", [world] {
-    *world = std::make_shared<MpiWorld>();
-    trace::set_rank((*world)->rank());
+MpiStart start_mpi(const std::shared_ptr<CommShared>& shared) {
+  const auto start = std::make_shared<MpiStart>();
+  shared->stream.enqueue("MPI_Init", [start] {
+    start->world = std::make_shared<MpiWorld>();
+    start->dealt = deal_processors(start->world->processors_on_this_host(), numa_nodes());
+    run_on(start->dealt[static_cast<size_t>(start->world->rank_on_this_host())]);
+    trace::set_rank(start->world->rank());
   });
   const Event started = shared->stream.record();
   try {
@@ -101,7 +122,7 @@ std::shared_ptr<MpiWorld> start_mpi(const std::shared_ptr<CommShared>& shared) {
     if (!started.done()) new std::shared_ptr<CommShared>(shared);
     throw;
   }
-  return std::move(*world);
+  return std::move(*start);
 }
 
 }  // namespace
@@ -111,20 +132,21 @@ std::unique_ptr<Comm> connect_mpi(const CommOptions& options) {
   check(options.link_bandwidth == 0 && options.link_latency == 0, "mpi: a link is emulated between thread ranks only");
   check_timeout(options.timeout);
   auto shared = std::make_shared<CommShared>(cpu(0), options.checks, options.timeout);
-  const std::shared_ptr<MpiWorld> world = start_mpi(shared);
+  auto [world, dealt] = start_mpi(shared);
   trace::set_rank(world->rank());
 
   DeviceOptions device = options.device;
-  const int processors = available_processors();
-  const bool bound = processors < sysconf(_SC_NPROCESSORS_ONLN);  // the launcher has dealt the processors
-  if (device.threads == 0) device.threads = std::max(1, bound ? processors : processors / world->ranks_on_this_host());
+  const auto here = static_cast<size_t>(world->rank_on_this_host());
+  if (device.threads == 0) device.threads = threads_for(dealt, here);
+  set_processors(cpu(0), dealt[here]);
+  join_processors(cpu(0));
   configure(cpu(0), device);
 
   const int ranks = world->size();
   std::vector<int> world_ranks(static_cast<size_t>(ranks));
   std::iota(world_ranks.begin(), world_ranks.end(), 0);
-  auto comm = std::make_unique<Comm>(std::make_unique<MpiTransport>(world, MPI_COMM_WORLD, std::move(world_ranks), 0),
-                                     std::move(shared));
+  auto comm = std::make_unique<Comm>(
+      std::make_unique<MpiTransport>(std::move(world), MPI_COMM_WORLD, std::move(world_ranks), 0), std::move(shared));
   check(options.ranks == 0 || options.ranks == ranks, "ranks: {} are asked for, the launcher started {}", options.ranks,
         ranks);
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");

@@ -45,15 +45,22 @@ class Forward {
 
   const Geometry& geometry() const { return g_; }
   int64_t tasks() const { return g_.b * g_.h * g_.query_blocks(); }
+  // Under a causal mask the last queries of all heads come first: they take longest.
+  ThreadPool::Deal deal() const {
+    return g_.causal && g_.query_blocks() > 1 ? ThreadPool::Deal::in_order : ThreadPool::Deal::shares;
+  }
 
   void run(int64_t task, const Buffers<W>& x) const {
-    const int64_t i = task % g_.query_blocks() * query_block, head = task / g_.query_blocks() % g_.h,
-                  batch = task / g_.query_blocks() / g_.h;
-    const Tile first(g_, batch, head, i, 0);
+    const int64_t blocks = g_.query_blocks(), all = g_.b * g_.h;
+    const bool in_order = deal() == ThreadPool::Deal::in_order;
+    const int64_t block = in_order ? blocks - 1 - task / all : task % blocks;
+    const int64_t of_all = in_order ? task % all : task / blocks;
+    const int64_t i = block * g_.block, head = of_all % g_.h, batch = of_all / g_.h;
+    const Tile first(g_, batch, head, i, 0, g_.s);
     copy_queries<T>(q_, first, g_, static_cast<W>(o_.scale), x.q, x.q_turned);
     for (int64_t r = 0; r < g_.width; ++r) x.maximum[r] = Column<W>::lowest, x.sum[r] = 0;
     const int64_t end = g_.visible(i + first.queries - 1);
-    for (int64_t j = 0; j < end; j += key_block) add_tile(Tile(g_, batch, head, i, j), x);
+    for (int64_t j = 0; j < end; j += key_block) add_tile(Tile(g_, batch, head, i, j, g_.s), x);
     finish(first, x);
   }
 
@@ -144,9 +151,10 @@ template <class T>
 void attention(const View& q, const View& k, const View& v, const View& out, const View& lse,
                const AttentionOptions& options, Workspace workspace, StreamHandle stream) {
   const heads::Forward<T> forward(q, k, v, out, lse, options);
-  parallel_for(stream, forward.tasks(), [&](int64_t task, int worker) {
+  const auto run = [&](int64_t task, int worker) {
     forward.run(task, heads::Buffers<Statistic<T>>(workspace.data, forward.geometry(), worker));
-  });
+  };
+  parallel_for(stream, forward.tasks(), run, forward.deal());
 }
 
 size_t attention_workspace(const View& q, const View& k, bool backward, int threads) {

@@ -10,20 +10,23 @@
 #include "kernels/cpu/carver.h"
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/philox.h"
+#include "kernels/cpu/runtime/plan.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/table.h"
 
 namespace sg::kernels::SG_ISA::heads {
 
-inline constexpr int64_t query_block = 128, key_block = 64;  // of a tile
+inline constexpr int64_t key_block = 64;  // of a tile; its queries: Geometry::block
 
 SG_INLINE int64_t whole_panels(int64_t n) { return (n + panel_step - 1) / panel_step * panel_step; }
 SG_INLINE int64_t clamp(int64_t x, int64_t end) { return x < 0 ? 0 : x < end ? x : end; }
 
 struct Geometry {
   int64_t b, h, hk, t, s, d, padded;
-  int64_t width;  // of a row of scores: a block's queries, in whole panels
   bool causal;
+  int64_t block;   // queries of a tile
+  int64_t width;   // of a row of scores: a block's queries, in whole panels
+  int64_t groups;  // of keys, in backward
 
   Geometry(const View& q, const View& k, bool is_causal)
       : b(q.shape[0]),
@@ -33,27 +36,32 @@ struct Geometry {
         s(k.shape[2]),
         d(q.shape[3]),
         padded(whole_panels(d)),
-        width(whole_panels(clamp(t, query_block))),
-        causal(is_causal) {}
+        causal(is_causal),
+        block(plan::query_block(all_heads())),
+        width(whole_panels(clamp(t, block))),
+        groups(plan::key_group_count(all_heads())) {}
+  plan::Heads all_heads() const { return {b * h, t, s, d, causal}; }
   // Keys that query i sees: 0 … visible(i) − 1.
   int64_t visible(int64_t i) const { return causal ? clamp(i + s - t + 1, s) : s; }
   int64_t key_head(int64_t head) const { return head / (h / hk); }
-  int64_t query_blocks() const { return (t + query_block - 1) / query_block; }
+  int64_t query_blocks() const { return divide_up(t, block); }
 };
 
-// Queries i … and keys j … of one head. Inside, queries and keys are counted from the tile's first.
+// Queries i … and keys j … (before `end`) of one head. Inside, queries and keys are counted from the tile's first.
 struct Tile {
   int64_t batch, head, i, queries, j, keys;
   int64_t shift;  // query r sees the keys before r + shift
+  int64_t block;
 
-  Tile(const Geometry& g, int64_t batch_row, int64_t its_head, int64_t first_query, int64_t first_key)
+  Tile(const Geometry& g, int64_t batch_row, int64_t its_head, int64_t first_query, int64_t first_key, int64_t end)
       : batch(batch_row),
         head(its_head),
         i(first_query),
-        queries(clamp(g.t - i, query_block)),
+        queries(clamp(g.t - i, g.block)),
         j(first_key),
-        keys(clamp(g.s - j, key_block)),
-        shift(g.causal ? i + g.s - g.t + 1 - j : keys) {}
+        keys(clamp(end - j, key_block)),
+        shift(g.causal ? i + g.s - g.t + 1 - j : keys),
+        block(g.block) {}
   int64_t seen(int64_t r) const { return clamp(r + shift, keys); }
   // The panel of queries, by its first, that begins to see key x.
   int64_t first_panel(int64_t x) const {
@@ -62,7 +70,7 @@ struct Tile {
   }
   // Rows of products to compute at once: few where the diagonal of a causal mask passes, so that little of what it
   // hides is computed.
-  int64_t strip() const { return shift < keys ? panel_step : query_block; }
+  int64_t strip() const { return shift < keys ? panel_step : block > key_block ? block : key_block; }
 };
 
 // Row `first` of one head of a (b,h,t,d) view.

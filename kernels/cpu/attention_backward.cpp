@@ -1,6 +1,6 @@
-// Attention backward by tiles, weights computed again from the scores and the saved lse. A task is one head: for each
-// block of queries it walks the keys that they see, so dq of the block and dk and dv of the head add up in a fixed
-// order.
+// Attention backward by tiles, weights computed again from the scores and the saved lse. A task is a group of keys of
+// one head: for each block of queries it walks the keys of the group that they see, so dk and dv of the group and its
+// part of dq add up in a fixed order. Where heads have several groups, their parts of dq are added at the end.
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/runtime/parallel.h"
@@ -12,6 +12,7 @@ namespace {
 template <class W>
 struct Buffers {
   W *parts_dk, *parts_dv;      // (b,h,s,padded), of all threads: with fewer heads of keys, each query head's own
+  W* parts_dq;                 // (b,h,groups,t,padded), of all threads: with several groups of keys
   W *k, *v, *dk, *dv;          // (s, padded)
   W *q, *d_out, *dq;           // (width, padded)
   W *q_turned, *d_out_turned;  // (padded, width)
@@ -25,6 +26,7 @@ struct Buffers {
     const bool grouped = g.h != g.hk;
     const int64_t parts = grouped ? g.b * g.h * g.s * g.padded : 0;
     parts_dk = all.take<W>(parts), parts_dv = all.take<W>(parts);
+    parts_dq = all.take<W>(g.groups > 1 ? g.b * g.h * g.groups * g.t * g.padded : 0);
     shared = all.bytes();
     const auto take_own = [&](Carver own) {
       const int64_t head = g.s * g.padded, queries = g.width * g.padded, tile = key_block * g.width;
@@ -51,6 +53,7 @@ class Backward {
   Backward(const View& q, const View& k, const View& v, const View& out, const View& lse, const View& d_out,
            const View& dq, const View& dk, const View& dv, const AttentionOptions& options)
       : g_(q, k, options.causal),
+        groups_(plan::key_groups(g_.all_heads())),
         q_(q),
         k_(k),
         v_(v),
@@ -63,26 +66,54 @@ class Backward {
         o_(options) {}
 
   const Geometry& geometry() const { return g_; }
+  int64_t tasks() const { return g_.b * g_.h * g_.groups; }
 
-  // One head.
+  // One group of keys of one head.
   void run(int64_t task, const Buffers<W>& x) const {
-    const int64_t head = task % g_.h, batch = task / g_.h, key_head = g_.key_head(head), size = g_.s * g_.padded;
+    const int64_t all = task / g_.groups, group = task % g_.groups;
+    const int64_t head = all % g_.h, batch = all / g_.h, key_head = g_.key_head(head);
+    const int64_t begin = groups_.begin[group], end = groups_.begin[group + 1], count = end - begin;
     // Met by one block of queries alone, values and gradients stay in their view.
     const bool grouped = g_.h != g_.hk, once = g_.query_blocks() == 1, read = in_view<T>(g_) && once;
     const bool written = read && !grouped;
     const auto gradient_rows = [&](const View& view, W* parts, W* own) {
-      return written ? rows_of<T>(view, batch, head, 0) : Rows<W>{grouped ? parts + task * size : own, g_.padded};
+      if (written) return rows_of<T>(view, batch, head, begin);
+      return Rows<W>{grouped ? parts + (all * g_.s + begin) * g_.padded : own, g_.padded};
     };
-    const Keys keys{copy_rows<T>(k_, batch, key_head, 0, g_.s, g_, x.k),
-                    read ? rows_of<T>(v_, batch, key_head, 0) : copy_rows<T>(v_, batch, key_head, 0, g_.s, g_, x.v),
-                    gradient_rows(dk_, x.parts_dk, x.dk), gradient_rows(dv_, x.parts_dv, x.dv)};
+    const Keys keys{
+        group,
+        begin,
+        end,
+        copy_rows<T>(k_, batch, key_head, begin, count, g_, x.k),
+        read ? rows_of<T>(v_, batch, key_head, begin) : copy_rows<T>(v_, batch, key_head, begin, count, g_, x.v),
+        gradient_rows(dk_, x.parts_dk, x.dk),
+        gradient_rows(dv_, x.parts_dv, x.dv)};
     if (!once) {
-      for (int64_t n = 0; n < size; ++n) keys.dk.data[n] = 0, keys.dv.data[n] = 0;
+      for (int64_t n = 0; n < count * g_.padded; ++n) keys.dk.data[n] = 0, keys.dv.data[n] = 0;
     }
-    for (int64_t i = 0; i < g_.t; i += query_block) add_queries(Tile(g_, batch, head, i, 0), keys, x);
+    for (int64_t i = 0; i < g_.t; i += g_.block) add_queries(Tile(g_, batch, head, i, begin, end), keys, x);
     if (grouped || written) return;
-    write_rows<T>(keys.dk.data, g_.s, g_, dk_, batch, head, 0);
-    write_rows<T>(keys.dv.data, g_.s, g_, dv_, batch, head, 0);
+    write_rows<T>(keys.dk.data, count, g_, dk_, batch, head, begin);
+    write_rows<T>(keys.dv.data, count, g_, dv_, batch, head, begin);
+  }
+
+  // Some queries of all heads' (they are of one block): dq is the sum of the parts that groups of keys made.
+  void join_groups(int64_t row, const W* parts) const {
+    const int64_t blocks = divide_up(g_.t, plan::joined_queries), all = row / blocks;
+    const int64_t first = row % blocks * plan::joined_queries;
+    const int64_t count = clamp(g_.t - first, plan::joined_queries), size = g_.t * g_.padded;
+    const int64_t last_of_block = clamp(first / g_.block * g_.block + g_.block, g_.t) - 1;
+    int64_t groups = 1;
+    while (groups < g_.groups && groups_.begin[groups] < g_.visible(last_of_block)) ++groups;
+    for (int64_t i = first; i < first + count; ++i) {
+      const W* const part = parts + all * g_.groups * size + i * g_.padded;
+      T* const to = head_row<T>(dq_, all / g_.h, all % g_.h, i);
+      for_lanes<V>(g_.d, [&](int64_t c, auto lanes) {
+        V sum = load(part + c, lanes);
+        for (int64_t group = 1; group < groups; ++group) sum = sum + load(part + group * size + c, lanes);
+        store(to + c, sum, lanes);
+      });
+    }
   }
 
   // One head of keys: the sum of the parts that its query heads made, in their order.
@@ -101,34 +132,45 @@ class Backward {
 
  private:
   struct Keys {
-    Rows<W> k, v, dk, dv;  // (s, d) of one head
+    int64_t group, begin, end;
+    Rows<W> k, v, dk, dv;  // (end − begin, d) of one head
   };
 
-  // A block of queries: its dq, and what it adds to dk and dv of the head.
+  // A block of queries: its dq, and what it adds to dk and dv of the keys.
   void add_queries(const Tile& first, const Keys& keys, const Buffers<W>& x) const {
+    const int64_t end = clamp(g_.visible(first.i + first.queries - 1), keys.end);
+    if (end <= keys.begin && keys.group > 0) return;
     copy_queries<T>(q_, first, g_, static_cast<W>(o_.scale), x.q, x.q_turned);
     copy_queries<T>(d_out_, first, g_, W(1), x.d_out, x.d_out_turned);
     copy_statistics(first, x);
-    const int64_t end = g_.visible(first.i + first.queries - 1);
-    const bool written = in_view<T>(g_) && end > 0 && g_.s <= key_block, again = g_.query_blocks() > 1;
+    const bool several = g_.groups > 1, again = g_.query_blocks() > 1;
+    const bool written = in_view<T>(g_) && end > 0 && g_.s <= key_block && !several;
     const Rows<W> q{x.q, g_.padded}, d_out{x.d_out, g_.padded};
-    const Rows<W> dq = written ? rows_of<T>(dq_, first.batch, first.head, first.i) : Rows<W>{x.dq, g_.padded};
-    for (int64_t j = 0; j < end; j += key_block) {
-      const Tile tile(g_, first.batch, first.head, first.i, j);
-      score_product(tile, g_, keys.k.from(j), x.q_turned, x.weights);
-      score_product(tile, g_, keys.v.from(j), x.d_out_turned, x.gradient);
+    const Rows<W> dq = several   ? part_of_dq(first, keys.group, x)
+                       : written ? rows_of<T>(dq_, first.batch, first.head, first.i)
+                                 : Rows<W>{x.dq, g_.padded};
+    for (int64_t j = keys.begin; j < end; j += key_block) {
+      const Tile tile(g_, first.batch, first.head, first.i, j, keys.end);
+      const int64_t at = j - keys.begin;
+      score_product(tile, g_, keys.k.from(at), x.q_turned, x.weights);
+      score_product(tile, g_, keys.v.from(at), x.d_out_turned, x.gradient);
       if (o_.mask) add_mask(tile, g_, *o_.mask, x.rows, x.turned, x.weights);
       if (o_.dropout > 0) dropout_factors(tile, g_, o_, x.rows, x.turned);
       for (int64_t r = 0; r < tile.queries; r += lanes_in<V>) softmax_column(Column<W>(tile, r), x);
-      add_over_queries(tile, g_, x.weights, d_out, keys.dv.from(j), again);
-      add_over_queries(tile, g_, x.gradient, q, keys.dk.from(j), again);
-      add_over_keys(tile, g_, x.gradient, keys.k.from(j), dq, j > 0);
+      add_over_queries(tile, g_, x.weights, d_out, keys.dv.from(at), again);
+      add_over_queries(tile, g_, x.gradient, q, keys.dk.from(at), again);
+      add_over_keys(tile, g_, x.gradient, keys.k.from(at), dq, at > 0);
     }
-    if (written) return;
-    if (end == 0) {
-      for (int64_t n = 0; n < first.queries * g_.padded; ++n) x.dq[n] = 0;
+    if (end <= keys.begin) {
+      for (int64_t n = 0; n < first.queries * g_.padded; ++n) dq.data[n] = 0;
     }
+    if (several || written) return;
     write_rows<T>(x.dq, first.queries, g_, dq_, first.batch, first.head, first.i);
+  }
+
+  Rows<W> part_of_dq(const Tile& tile, int64_t group, const Buffers<W>& x) const {
+    const int64_t part = (tile.batch * g_.h + tile.head) * g_.groups + group;
+    return {x.parts_dq + (part * g_.t + tile.i) * g_.padded, g_.padded};
   }
 
   // lse and delta of a block of queries, zeros behind its last.
@@ -161,6 +203,7 @@ class Backward {
   }
 
   Geometry g_;
+  plan::KeyGroups groups_;
   const View &q_, &k_, &v_, &out_, &lse_, &d_out_, &dq_, &dk_, &dv_;
   const AttentionOptions& o_;
 };
@@ -182,7 +225,12 @@ void attention_backward(const View& q, const View& k, const View& v, const View&
   const heads::Backward<T> backward(q, k, v, out, lse, d_out, dq, dk, dv, options);
   const heads::Geometry& g = backward.geometry();
   const auto buffers = [&](int worker) { return heads::Buffers<Statistic<T>>(workspace.data, g, worker); };
-  parallel_for(stream, g.b * g.h, [&](int64_t task, int worker) { backward.run(task, buffers(worker)); });
+  parallel_for(stream, backward.tasks(), [&](int64_t task, int worker) { backward.run(task, buffers(worker)); });
+  if (g.groups > 1) {
+    const Statistic<T>* const parts = buffers(0).parts_dq;
+    parallel_for(stream, g.b * g.h * divide_up(g.t, plan::joined_queries),
+                 [&](int64_t rows, int) { backward.join_groups(rows, parts); });
+  }
   if (g.h == g.hk) return;
   parallel_for(stream, g.b * g.hk, [&](int64_t task, int) {
     backward.reduce(task, buffers(0).parts_dk, dk);

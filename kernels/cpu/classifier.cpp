@@ -6,28 +6,20 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/runtime/parallel.h"
+#include "kernels/cpu/runtime/plan.h"
 #include "kernels/cpu/vec.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
 
-struct Cuts {
+struct Cuts : plan::Classifier {
   int64_t rows, c, v;
-  int64_t chunk, chunks;  // rows of a chunk
-  int64_t width, tiles;   // words of a tile
-  int64_t group, groups;  // tiles of a group, which adds up its own part of dx
 
-  Cuts(const View& x, const View& weight) : rows(x.shape[0]), c(x.shape[1]), v(weight.shape[0]) {
-    constexpr int64_t kept_bytes = 96 << 20, least_rows = 256, widest = 480, most_groups = 16;
-    const int64_t fitting = v > 0 ? kept_bytes / (4 * v) / 64 * 64 : least_rows;
-    chunks = divide_up(rows, fitting < least_rows ? least_rows : fitting);
-    chunk = chunks > 0 ? round_up(divide_up(rows, chunks), 16) : 0;
-    const int64_t parts = most_groups * divide_up(v, most_groups * widest);
-    width = parts > 0 ? round_up(divide_up(v, parts), 48) : 48;
-    tiles = divide_up(v, width);
-    group = divide_up(tiles, most_groups);
-    groups = tiles > 0 ? divide_up(tiles, group) : 0;
-  }
+  Cuts(const View& x, const View& weight)
+      : plan::Classifier(plan::classifier(x.shape[0], weight.shape[0])),
+        rows(x.shape[0]),
+        c(x.shape[1]),
+        v(weight.shape[0]) {}
   int64_t rows_of(int64_t index) const { return rows - index * chunk < chunk ? rows - index * chunk : chunk; }
   int64_t width_of(int64_t tile) const { return v - tile * width < width ? v - tile * width : width; }
 };
@@ -92,11 +84,11 @@ class Classifier {
     };
     for (int64_t chunk = 0; chunk < cuts_.chunks; ++chunk) {
       parallel_for(stream, cuts_.tiles, [&](int64_t tile, int worker) { logits(chunk, tile, buffers(worker)); });
-      parallel_chunks(stream, cuts_.rows_of(chunk), 64,
+      parallel_chunks(stream, cuts_.rows_of(chunk), cuts_.tile_rows.each,
                       [&](int64_t begin, int64_t end, int) { join_tiles(chunk, begin, end, buffers(0)); });
       if (!backward()) continue;
       parallel_for(stream, cuts_.groups, [&](int64_t group, int worker) { gradients(chunk, group, buffers(worker)); });
-      parallel_chunks(stream, cuts_.rows_of(chunk), 16,
+      parallel_chunks(stream, cuts_.rows_of(chunk), cuts_.group_rows.each,
                       [&](int64_t begin, int64_t end, int) { join_groups(chunk, begin, end, buffers(0)); });
     }
     if (cuts_.chunks == 0 && backward()) zero_d_weight();

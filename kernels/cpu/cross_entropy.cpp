@@ -37,8 +37,7 @@ void cross_entropy(const View& logits, const View& targets, const View& losses, 
                    StreamHandle stream) {
   using W = Statistic<T>;
   const int64_t rows = logits.shape[0], n = logits.shape[1];
-  const int64_t rows_per_task = n < 16384 ? 16384 / (n + 1) + 1 : 1;
-  parallel_chunks(stream, rows, rows_per_task, [&](int64_t begin, int64_t end, int) {
+  parallel_chunks(stream, plan::rows(rows, n), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       T* const gradient = d_logits.data ? d_logits.as<T>() + r * n : nullptr;
       losses.as<W>()[r] = row_loss(logits.as<T>() + r * n, n, target_of(targets, r), gradient, static_cast<W>(scale));

@@ -16,7 +16,7 @@ void for_blocks(const View& x, const RandomKey& key, StreamHandle stream, F&& bo
   if (total == 0) return;
   const int64_t samples = x.rank == 0 ? 1 : x.shape[0], n = total / samples;
   const int64_t blocks = (n + block_draws - 1) / block_draws;
-  parallel_chunks(stream, samples * blocks, blocks_per_task, [&](int64_t begin, int64_t end, int) {
+  parallel_chunks(stream, plan::even_chunks(samples * blocks, blocks_per_task), [&](int64_t begin, int64_t end, int) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t sample = task / blocks, start = task % blocks * block_draws;
       const int64_t count = n - start < block_draws ? n - start : block_draws;

@@ -5,8 +5,6 @@
 namespace sg::kernels::SG_ISA {
 namespace {
 
-constexpr int64_t strip = 256;  // columns that one task adds up
-
 SG_INLINE int64_t id_at(const View& ids, int64_t row) {
   return ids.dtype == DType::i64 ? ids.as<int64_t>()[row] : ids.as<int32_t>()[row];
 }
@@ -59,7 +57,9 @@ void embedding_backward(const View& ids, const View& dy, const View& d_table, bo
                         StreamHandle stream) {
   using V = Lanes<T>;
   using S = Statistic<T>;
-  const int64_t n = row_size(d_table), strips = (n + strip - 1) / strip;
+  const int64_t n = row_size(d_table);
+  const plan::Chunks cuts = plan::strips(n);
+  const int64_t strips = cuts.count();
   if (!accumulate) {
     for_each_row(stream, row_count(d_table), n, [&](int64_t row) {
       __builtin_memset(static_cast<void*>(d_table.as<T>() + row * n), 0, static_cast<size_t>(n) * sizeof(T));
@@ -68,8 +68,8 @@ void embedding_backward(const View& ids, const View& dy, const View& d_table, bo
   const RowLists lists(ids, workspace);
   parallel_for(stream, lists.count * strips, [&](int64_t task, int) {
     const int32_t head = lists.heads[task / strips];
-    const int64_t left = task % strips * strip, width = n - left < strip ? n - left : strip;
-    S sum[strip] = {};
+    const int64_t strip = task % strips, left = strip * cuts.each, width = cuts.size(strip);
+    S sum[plan::widest_strip] = {};
     for (int32_t row = head; row >= 0; row = lists.next[row]) {
       const T* const in = dy.as<T>() + row * n + left;
       for_lanes<V>(width,

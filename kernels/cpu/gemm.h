@@ -5,13 +5,10 @@
 #include <cstdint>
 
 #include "kernels/cpu/runtime/gemm.h"
+#include "kernels/cpu/runtime/plan.h"
 #include "kernels/dtype.h"
 
 namespace sg::kernels::SG_ISA {
-
-// For cuts into tiles.
-constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 
 // Product, with a and b of type T and c (and bias) of type C: C is T, or f32 where T is 16 bits wide. Any size may be
 // 0. 16-bit products add up in f32 and are rounded once, after the bias. `scratch` is 64-byte aligned, of

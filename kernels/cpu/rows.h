@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/runtime/parallel.h"
+#include "kernels/cpu/runtime/plan.h"
 #include "kernels/cpu/vec.h"
 
 namespace sg::kernels::SG_ISA {
@@ -27,26 +28,13 @@ SG_INLINE auto sum_lanes(int64_t n, F&& f) {
   return horizontal_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-// body(row) over all rows, in tasks of about 16k elements.
+// body(row) over all rows.
 template <class F>
 inline void for_each_row(StreamHandle stream, int64_t rows, int64_t n, F&& body) {
-  const int64_t per_task = n >= 16384 ? 1 : 16384 / (n > 0 ? n : 1);
-  parallel_chunks(stream, rows, per_task, [&](int64_t begin, int64_t end, int) {
+  parallel_chunks(stream, plan::rows(rows, n), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) body(row);
   });
 }
-
-// Column sums are made in two steps: each chunk of rows into its own partial sums, then these in order. The number of
-// chunks depends on the rows alone.
-struct RowChunks {
-  int64_t rows, per_chunk, count;
-  SG_INLINE explicit RowChunks(int64_t rows_in) : rows(rows_in) {
-    constexpr int64_t at_most = 32, at_least_rows = 8;
-    per_chunk = (rows + at_most - 1) / at_most;
-    if (per_chunk < at_least_rows) per_chunk = at_least_rows;
-    count = (rows + per_chunk - 1) / per_chunk;
-  }
-};
 
 // `rows(begin, end, partial)` adds its rows to partial sums of `arrays` × n, which start at zero; the totals go to
 // outs[k] (n), if they are not null.
@@ -55,22 +43,21 @@ inline void column_sums(int64_t row_total, int64_t n, T* const (&outs)[arrays], 
                         StreamHandle stream, F&& rows) {
   using V = Lanes<T>;
   using S = Statistic<T>;
-  const RowChunks chunks(row_total);
+  const plan::ColumnSums cuts = plan::column_sums(row_total, n);
+  const int64_t chunks = cuts.rows.count();
   S* const partials = static_cast<S*>(workspace.data);
-  parallel_for(stream, chunks.count, [&](int64_t c, int) {
-    S* const partial = partials + c * arrays * n;
+  parallel_chunks(stream, cuts.rows, [&](int64_t begin, int64_t end, int) {
+    S* const partial = partials + begin / cuts.rows.each * arrays * n;
     __builtin_memset(partial, 0, static_cast<size_t>(arrays * n) * sizeof(S));
-    const int64_t begin = c * chunks.per_chunk, end = begin + chunks.per_chunk;
-    rows(begin, end < row_total ? end : row_total, partial);
+    rows(begin, end, partial);
   });
-  constexpr int64_t strip = 512;
-  parallel_chunks(stream, n, strip, [&](int64_t left, int64_t right, int) {
+  parallel_chunks(stream, cuts.columns, [&](int64_t left, int64_t right, int) {
     for (int k = 0; k < arrays; ++k) {
       if (!outs[k]) continue;
       for_lanes<V>(right - left, [&](int64_t j, auto part) {
         const S* p = partials + k * n + left + j;
         V sum(0);
-        for (int64_t c = 0; c < chunks.count; ++c, p += arrays * n) sum = sum + load(p, part);
+        for (int64_t c = 0; c < chunks; ++c, p += arrays * n) sum = sum + load(p, part);
         store(outs[k] + left + j, sum, part);
       });
     }
@@ -78,8 +65,8 @@ inline void column_sums(int64_t row_total, int64_t n, T* const (&outs)[arrays], 
 }
 template <class T>
 SG_INLINE size_t column_sums_bytes(const View& x, int arrays) {
-  return static_cast<size_t>(RowChunks(row_count(x)).count * row_size(x)) * static_cast<size_t>(arrays) *
-         sizeof(Statistic<T>);
+  const int64_t chunks = plan::column_sums(row_count(x), row_size(x)).rows.count();
+  return static_cast<size_t>(chunks * row_size(x) * arrays) * sizeof(Statistic<T>);
 }
 
 // The value that a store to T and a load would give back.

@@ -9,8 +9,6 @@
 namespace sg::kernels::SG_ISA {
 namespace {
 
-constexpr int64_t chunk = 8192;  // elements per task: a few microseconds of work, many times what a task costs
-
 // An optimizer pass is bound by memory: asking for a line this many elements ahead takes an eighth of its time away.
 constexpr int64_t ahead = 512;
 template <class T>
@@ -22,7 +20,7 @@ SG_INLINE void prefetch(const T* x) {
 // weights, or null as a float*.
 template <class F>
 void for_chunks(const View& master, const View& parameter, StreamHandle stream, F&& body) {
-  parallel_chunks(stream, master.numel(), chunk, [&](int64_t begin, int64_t end, int) {
+  parallel_chunks(stream, plan::update(master.numel()), [&](int64_t begin, int64_t end, int) {
     if (!parameter.data) body(begin, end, static_cast<float*>(nullptr));
     else if (parameter.dtype == DType::bf16) body(begin, end, parameter.as<bf16>());
     else body(begin, end, parameter.as<f16>());
@@ -100,7 +98,7 @@ template <class T>
 void accumulate(const View& x, const View& acc, StreamHandle stream) {
   const auto add = [&](auto* sums) {
     const T* const terms = x.as<T>();
-    parallel_chunks(stream, x.numel(), chunk, [&](int64_t begin, int64_t end, int) {
+    parallel_chunks(stream, plan::update(x.numel()), [&](int64_t begin, int64_t end, int) {
       for_lanes<Lanes<T>>(end - begin, [&](int64_t j, auto part) {
         const int64_t i = begin + j;
         store(sums + i, load(sums + i, part) + load(terms + i, part), part);
@@ -114,7 +112,7 @@ void accumulate(const View& x, const View& acc, StreamHandle stream) {
 template <class T>
 void sum_squares(const View& x, const View& partial, StreamHandle stream) {
   const int64_t n = x.numel();
-  parallel_chunks(stream, n, chunk, [&](int64_t begin, int64_t end, int) {
+  parallel_chunks(stream, plan::update(n), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; i += norm_chunk) {
       const T* const p = x.as<T>() + i;
       Sum8 sum;
@@ -135,7 +133,7 @@ void sum_squares(const View& x, const View& partial, StreamHandle stream) {
 template <class T, class N, class Out>
 void tree_sum_of(N n, const View* inputs, Out* out, int64_t count, float scale, StreamHandle stream) {
   using V = Lanes<T>;
-  parallel_chunks(stream, count, chunk, [&](int64_t begin, int64_t end, int) {
+  parallel_chunks(stream, plan::update(count), [&](int64_t begin, int64_t end, int) {
     for_lanes<V>(end - begin, [&](int64_t j, auto part) {
       const int64_t i = begin + j;
       V subtrees[32];

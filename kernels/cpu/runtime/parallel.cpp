@@ -96,11 +96,14 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int threads, const std::function<void(int)>& begin) : state_(std::make_unique<State>()) {
   state_->threads = threads > 1 ? threads : 1;
   state_->shares = std::make_unique<State::Share[]>(static_cast<size_t>(state_->threads));
   for (int worker = 1; worker < threads; ++worker) {
-    state_->workers.emplace_back([state = state_.get(), worker] { state->loop(worker); });
+    state_->workers.emplace_back([state = state_.get(), worker, begin] {
+      if (begin) begin(worker);
+      state->loop(worker);
+    });
   }
 }
 
@@ -115,7 +118,12 @@ ThreadPool::~ThreadPool() {
 
 int ThreadPool::threads() const { return state_->threads; }
 
-void ThreadPool::run(int64_t count, void (*task)(void*, int64_t, int), void* context) {
+int64_t ThreadPool::first_task(int64_t count, int64_t worker, int64_t threads, Deal deal) {
+  if (deal == Deal::in_order) return worker == 0 ? 0 : count;
+  return count * worker / threads;
+}
+
+void ThreadPool::run(int64_t count, void (*task)(void*, int64_t, int), void* context, Deal deal) {
   State& s = *state_;
   if (current_worker >= 0 || s.workers.empty() || count <= 1) {
     const int worker = current_worker >= 0 ? current_worker : 0;
@@ -127,8 +135,8 @@ void ThreadPool::run(int64_t count, void (*task)(void*, int64_t, int), void* con
   s.context = context;
   for (int64_t worker = 0; worker < s.threads; ++worker) {
     State::Share& share = s.shares[static_cast<size_t>(worker)];
-    share.next.store(count * worker / s.threads, std::memory_order_relaxed);
-    share.end = count * (worker + 1) / s.threads;
+    share.next.store(first_task(count, worker, s.threads, deal), std::memory_order_relaxed);
+    share.end = first_task(count, worker + 1, s.threads, deal);
   }
   s.active.store(static_cast<int>(s.workers.size()), std::memory_order_relaxed);
   s.generation.fetch_add(1, std::memory_order_seq_cst);
