@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/cpu/runtime/plan.h"
+#include "kernels/cpu/runtime/turning.h"
 
 namespace sg::tools {
 namespace {
@@ -57,6 +58,12 @@ Kernel product(const std::string& name, const plan::Product& p) {
     return number(m) * number(n) * number(k) / products_a_touch;
   };
   Kernel kernel{name, {{p.batch * t.tiles_m * t.tiles_n * t.parts(), cost, Deal::shares}}};
+  if (plan::turns_first(p, t)) {
+    if (p.a_transposed)
+      kernel.phases.push_back(chunks(plan::turned(std::max(p.m, p.k)), number(2 * std::min(p.m, p.k))));
+    if (p.b_transposed)
+      kernel.phases.push_back(chunks(plan::turned(std::max(p.n, p.k)), number(2 * std::min(p.n, p.k))));
+  }
   if (t.halved) kernel.phases.push_back(chunks(plan::second_halves(p.m, p.n), number(3 * p.n)));
   return kernel;
 }
@@ -86,7 +93,9 @@ Kernel attention(const plan::Heads& h) {
   constexpr double exponentials = 32;
   const int64_t block = plan::query_block(h), blocks = divide_up(h.t, block);
   const auto cost = [=](int64_t task) {
-    const int64_t i = (blocks - 1 - task / h.heads) * block;
+    int64_t end = blocks, begin = end / 2;  // as the kernel orders them
+    for (; task >= h.heads * (end - begin); begin = end / 2) task -= h.heads * (end - begin), end = begin;
+    const int64_t i = (end - 1 - task % (end - begin)) * block;
     const double copied = number(h.visible(std::min(i + block, h.t) - 1) * h.d * 4 + block * h.d * 4);
     return pairs(h, i, block, 0, h.s) * (2 * number(h.d) + exponentials) / products_a_touch + copied;
   };

@@ -45,16 +45,15 @@ class Forward {
 
   const Geometry& geometry() const { return g_; }
   int64_t tasks() const { return g_.b * g_.h * g_.query_blocks(); }
-  // Under a causal mask the last queries of all heads come first: they take longest.
+  // Under a causal mask the last queries come first: they take longest.
   ThreadPool::Deal deal() const {
     return g_.causal && g_.query_blocks() > 1 ? ThreadPool::Deal::in_order : ThreadPool::Deal::shares;
   }
 
   void run(int64_t task, const Buffers<W>& x) const {
-    const int64_t blocks = g_.query_blocks(), all = g_.b * g_.h;
-    const bool in_order = deal() == ThreadPool::Deal::in_order;
-    const int64_t block = in_order ? blocks - 1 - task / all : task % blocks;
-    const int64_t of_all = in_order ? task % all : task / blocks;
+    const auto [of_all, block] = deal() == ThreadPool::Deal::in_order
+                                     ? in_order(task)
+                                     : Place{task / g_.query_blocks(), task % g_.query_blocks()};
     const int64_t i = block * g_.block, head = of_all % g_.h, batch = of_all / g_.h;
     const Tile first(g_, batch, head, i, 0, g_.s);
     copy_queries<T>(q_, first, g_, static_cast<W>(o_.scale), x.q, x.q_turned);
@@ -65,6 +64,18 @@ class Forward {
   }
 
  private:
+  struct Place {
+    int64_t head, block;
+  };
+  // The latter half of all heads' blocks, then the latter half of what is left, and so on; within a half head by head,
+  // whose keys and values then stay in cache.
+  Place in_order(int64_t task) const {
+    const int64_t heads = g_.b * g_.h;
+    int64_t end = g_.query_blocks(), begin = end / 2;
+    for (; task >= heads * (end - begin); begin = end / 2) task -= heads * (end - begin), end = begin;
+    return {task / (end - begin), end - 1 - task % (end - begin)};
+  }
+
   void add_tile(const Tile& tile, const Buffers<W>& x) const {
     const int64_t key_head = g_.key_head(tile.head);
     const bool once = in_view<T>(g_) && g_.query_blocks() == 1;

@@ -84,6 +84,7 @@ class Backward {
         group,
         begin,
         end,
+        divide_up(count, divide_up(count, key_block)),
         copy_rows<T>(k_, batch, key_head, begin, count, g_, x.k),
         read ? rows_of<T>(v_, batch, key_head, begin) : copy_rows<T>(v_, batch, key_head, begin, count, g_, x.v),
         gradient_rows(dk_, x.parts_dk, x.dk),
@@ -133,6 +134,7 @@ class Backward {
  private:
   struct Keys {
     int64_t group, begin, end;
+    int64_t step;          // keys of a tile: all about equal
     Rows<W> k, v, dk, dv;  // (end − begin, d) of one head
   };
 
@@ -149,8 +151,9 @@ class Backward {
     const Rows<W> dq = several   ? part_of_dq(first, keys.group, x)
                        : written ? rows_of<T>(dq_, first.batch, first.head, first.i)
                                  : Rows<W>{x.dq, g_.padded};
-    for (int64_t j = keys.begin; j < end; j += key_block) {
-      const Tile tile(g_, first.batch, first.head, first.i, j, keys.end);
+    for (int64_t j = keys.begin; j < end; j += keys.step) {
+      const int64_t tile_end = clamp(j + keys.step, keys.end);
+      const Tile tile(g_, first.batch, first.head, first.i, j, tile_end);
       const int64_t at = j - keys.begin;
       score_product(tile, g_, keys.k.from(at), x.q_turned, x.weights);
       score_product(tile, g_, keys.v.from(at), x.d_out_turned, x.gradient);

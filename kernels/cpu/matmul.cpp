@@ -3,8 +3,10 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/panel.h"
 #include "kernels/cpu/runtime/parallel.h"
 #include "kernels/cpu/runtime/plan.h"
+#include "kernels/cpu/runtime/turning.h"
 #include "kernels/cpu/vec.h"
 
 namespace sg::kernels::SG_ISA {
@@ -148,7 +150,59 @@ constexpr double work_for_threads = 2.5e5;
 
 constexpr size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// The workspace: the second halves, then each thread's scratch.
+// An operand as the tiles of a large product read it, in the workspace. Its rows don't begin a multiple of 4 KiB apart,
+// which would put a column into one set of the cache.
+int64_t turned_ld(int64_t columns) { return round_up(columns, 16) + 16; }
+
+template <class T>
+bool turns_first(const Problem& p) {
+  return plan::turns_first({p.batch, p.m, p.n, p.k, p.a.transposed, p.b.transposed, sizeof(T)}, p.grid);
+}
+
+template <class T>
+size_t turned_bytes(const Batched& x, int64_t rows, int64_t columns) {
+  return x.transposed ? whole_lines(static_cast<size_t>(rows * turned_ld(columns)) * sizeof(T)) : 0;
+}
+template <class T>
+size_t turned_bytes(const Problem& p) {
+  if (!turns_first<T>(p)) return 0;
+  return turned_bytes<T>(p.a, p.m, p.k) + turned_bytes<T>(p.b, p.k, p.n);
+}
+
+// x (rows, columns), stored by columns, at `to` by rows; with null memory nothing is copied.
+template <class T>
+Batched turned(const Batched& x, int64_t rows, int64_t columns, std::byte* to, StreamHandle stream) {
+  if (!x.transposed) return x;
+  Batched y = x;
+  y.data = to, y.ld = turned_ld(columns), y.transposed = false;
+  if (!to || !x.data) return y;
+  const T* const from = reinterpret_cast<const T*>(x.data);
+  T* const out = reinterpret_cast<T*>(to);
+  if (rows < columns) {
+    parallel_chunks(stream, plan::turned(columns), [&](int64_t begin, int64_t end, int) {
+      SG_ISA::turn(from + begin * x.ld, x.ld, end - begin, rows, T(1), out + begin, y.ld);
+    });
+  } else {
+    parallel_chunks(stream, plan::turned(rows), [&](int64_t begin, int64_t end, int) {
+      SG_ISA::turn(from + begin, x.ld, columns, end - begin, T(1), out + begin * y.ld, y.ld);
+    });
+  }
+  return y;
+}
+
+// The product that tiles compute.
+template <class T>
+Problem with_turned(Problem p, std::byte* memory, StreamHandle stream) {
+  if constexpr (sizeof(T) == 4) {
+    if (!turns_first<T>(p)) return p;
+    const size_t of_a = turned_bytes<T>(p.a, p.m, p.k);
+    p.a = turned<T>(p.a, p.m, p.k, memory, stream);
+    p.b = turned<T>(p.b, p.k, p.n, memory ? memory + of_a : nullptr, stream);
+  }
+  return p;
+}
+
+// The workspace: turned operands, the second halves, then each thread's scratch.
 template <class T>
 size_t second_bytes(const Problem& p) {
   return p.grid.halved ? whole_lines(static_cast<size_t>(p.m * p.n) * sizeof(T)) : 0;
@@ -189,13 +243,14 @@ void add_second_halves(const Problem& p, const std::byte* second, StreamHandle s
 template <class T>
 void matmul(const View& a, const View& b, const View& out, const MatmulOptions& options, Workspace workspace,
             StreamHandle stream) {
-  const Problem p = problem_of<T>(a, b, out);
-  const int64_t tiles = p.tiles();
+  const Problem asked = problem_of<T>(a, b, out);
+  const int64_t tiles = asked.tiles();
   if (tiles == 0) return;
-  auto* const second = static_cast<std::byte*>(workspace.data);
-  std::byte* const scratch = second + second_bytes<T>(p);
-  const size_t scratch_each =
-      (workspace.bytes - second_bytes<T>(p)) / static_cast<size_t>(threads_of(stream)) / 64 * 64;
+  auto* const memory = static_cast<std::byte*>(workspace.data);
+  const size_t shared = turned_bytes<T>(asked) + second_bytes<T>(asked);
+  std::byte *const second = memory + turned_bytes<T>(asked), *const scratch = memory + shared;
+  const size_t scratch_each = (workspace.bytes - shared) / static_cast<size_t>(threads_of(stream)) / 64 * 64;
+  const Problem p = with_turned<T>(asked, memory, stream);
   const T* bias = options.bias ? options.bias->as<T>() : nullptr;
   const double work = p.flops() / static_cast<double>(tiles);
   const int64_t per_task = work < work_per_task ? static_cast<int64_t>(work_per_task / (work + 1)) : 1;
@@ -214,13 +269,13 @@ void matmul(const View& a, const View& b, const View& out, const MatmulOptions& 
 
 size_t matmul_workspace(const View& a, const View& b, const View& out, int threads) {
   const auto bytes = [&]<class T>(T) {
-    const Problem p = problem_of<T>(a, b, out);
+    const Problem asked = problem_of<T>(a, b, out), p = with_turned<T>(asked, nullptr, {});
     size_t most = 0;
     for (const auto& [accumulate, bias] : {std::pair{false, false}, {false, true}, {true, false}}) {
       const size_t scratch = scratch_bytes<T>(p, accumulate, bias);
       most = scratch > most ? scratch : most;
     }
-    return second_bytes<T>(p) + most * static_cast<size_t>(threads);
+    return turned_bytes<T>(asked) + second_bytes<T>(asked) + most * static_cast<size_t>(threads);
   };
   switch (out.dtype) {
     case DType::f64: return bytes(double{});

@@ -44,6 +44,11 @@ const Case cases[] = {
     {"two_blocks_masked", 1, 2, 1, 131, 130, 6, true, MaskKind::boolean, 0.25f, true},
     {"in_their_view", 2, 3, 3, 50, 60, 32, true, MaskKind::none, 0, true},
     {"in_view_block_sees_nothing", 1, 2, 2, 200, 40, 16, true, MaskKind::none, 0, true},
+    // Several groups of keys a head, whose parts of dq are joined.
+    {"key_groups_causal", 1, 12, 12, 700, 700, 32, true},
+    {"key_groups_grouped_fewer_queries", 1, 12, 4, 640, 720, 32, true, MaskKind::none, 0, true},
+    {"key_groups_fewer_keys", 1, 12, 12, 900, 641, 32, true},
+    {"key_groups_masked_dropout", 1, 12, 12, 645, 645, 32, false, MaskKind::boolean, 0.2f},
     {"no_queries", 1, 2, 2, 0, 5, 8},
     {"no_keys", 1, 2, 2, 3, 0, 8},
     {"no_batch", 0, 2, 2, 3, 3, 8},

@@ -37,6 +37,10 @@ const Case cases[] = {
     {"halved", {70, 301}, {301, 300}, {70, 300}, {1, 0}, {}, {}, false, true},  // k is cut in two, and not evenly
     {"halved_turned", {301, 300}, {300, 70}, {301, 70}, {1, 0}, {}, {1, 0}, false, true},
     {"deep", {9, 1500}, {1500, 11}, {9, 11}, {}, {}, {}, true},
+    // Large enough for tiles that many threads share evenly, of operands that are turned first.
+    {"even_b_transposed", {600, 600}, {600, 1000}, {600, 1000}, {}, {1, 0}, {}, false, true},
+    {"even_a_transposed", {600, 600}, {600, 1000}, {600, 1000}, {1, 0}, {}, {}, true},
+    {"even_all_transposed", {601, 590}, {590, 1000}, {601, 1000}, {1, 0}, {1, 0}, {1, 0}, false, true},
     {"batch", {3, 2, 9, 17}, {3, 2, 17, 10}, {3, 2, 9, 10}},
     {"batch_broadcast_b", {4, 9, 17}, {17, 10}, {4, 9, 10}, {}, {1, 0}, {}, false, true},
     {"batch_broadcast_a", {9, 17}, {4, 17, 10}, {4, 9, 10}},

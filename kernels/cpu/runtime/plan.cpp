@@ -60,11 +60,14 @@ Tiles few_or_halved_tiles(const Product& p) {
 }
 
 // Tiles that 64 threads can share out evenly; none (tile_m = 0) where they would be too small. Among those the grid
-// whose tasks copy least: each copies its rows of a and its columns of b, transposed ones at several times the price.
+// whose tasks copy least: each copies its rows of a and its columns of b.
 Tiles even_tiles(const Product& p) {
-  constexpr int64_t least_m = 32, least_n = 24, price_of_transposed_b = 8, fewest = 56;
+  constexpr int64_t least_m = 32, least_n = 24, fewest = 56, least_side = 512;
   Tiles best;
-  if (p.flops() < even_tile_flops * fewest) return best;
+  const bool flat = std::min({p.m, p.n, p.k}) < least_side;
+  if (flat || p.flops() < even_tile_flops * fewest) return best;
+  // Transposed f32 operands are turned before.
+  const int64_t price_of_b = p.b_transposed && p.item == 2 ? 8 : 1;
   double least = 0;
   for (int64_t cuts_m = 1; cuts_m <= 64 && p.m >= cuts_m * least_m; cuts_m *= 2) {
     for (int64_t cuts_n = 1; cuts_n <= 64 && p.n >= cuts_n * least_n; cuts_n *= 2) {
@@ -76,7 +79,6 @@ Tiles even_tiles(const Product& p) {
       const double largest = area * tiles / (static_cast<double>(p.m) * static_cast<double>(p.n));
       if (2 * area * static_cast<double>(p.k) < even_tile_flops) break;
       if (worst_share(p.batch * t.tiles_m * t.tiles_n) * largest > even_share) continue;
-      const int64_t price_of_b = p.b_transposed ? price_of_transposed_b : 1;
       const double price = static_cast<double>(t.tiles_n * p.m + price_of_b * t.tiles_m * p.n);
       if (best.tile_m == 0 || price < least) best = t, least = price;
     }
