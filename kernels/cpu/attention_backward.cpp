@@ -84,7 +84,7 @@ class Backward {
         group,
         begin,
         end,
-        divide_up(count, divide_up(count, key_block)),
+        count > 0 ? divide_up(count, divide_up(count, key_block)) : key_block,
         copy_rows<T>(k_, batch, key_head, begin, count, g_, x.k),
         read ? rows_of<T>(v_, batch, key_head, begin) : copy_rows<T>(v_, batch, key_head, begin, count, g_, x.v),
         gradient_rows(dk_, x.parts_dk, x.dk),

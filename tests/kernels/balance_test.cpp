@@ -38,9 +38,7 @@ TEST(Balance, TheBusiestThreadHasLittleMoreThanItsShareOfEveryKernelOfAStep) {
         }
         EXPECT_LE(worst, named ? exception->second : kernels::plan::even_share)
             << kernel.name << " at " << batch << " × 1,024, elements of " << item << " bytes";
-        if (named) {
-          EXPECT_GT(worst, kernels::plan::even_share) << kernel.name << " is no exception";
-        }
+        if (named) { EXPECT_GT(worst, kernels::plan::even_share) << kernel.name << " is no exception"; }
       }
     }
   }
@@ -53,7 +51,8 @@ TEST(Balance, BusiestFollowsThePoolsDealing) {
   EXPECT_EQ(tools::busiest(Phase{16, equal, Deal::shares}, 64), 1);
   EXPECT_EQ(tools::busiest(Phase{12, equal, Deal::shares}, 8), 2);
   EXPECT_EQ(tools::busiest(Phase{12, equal, Deal::in_order}, 8), 2);
-  // Two tasks of 4 and four of 1: dealt in order they end together, by shares the first worker has both long ones until the other helps.
+  // Two tasks of 4 and four of 1: dealt in order they end together, by shares the first worker has both long ones until
+  // the other helps.
   EXPECT_EQ(tools::busiest(Phase{6, falling, Deal::in_order}, 2), 6);
   EXPECT_EQ(tools::busiest(Phase{6, falling, Deal::shares}, 2), 7);
   const Kernel two{"", {Phase{3, equal, Deal::shares}, Phase{1, equal, Deal::shares}}};

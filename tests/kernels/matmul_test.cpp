@@ -37,10 +37,6 @@ const Case cases[] = {
     {"halved", {70, 301}, {301, 300}, {70, 300}, {1, 0}, {}, {}, false, true},  // k is cut in two, and not evenly
     {"halved_turned", {301, 300}, {300, 70}, {301, 70}, {1, 0}, {}, {1, 0}, false, true},
     {"deep", {9, 1500}, {1500, 11}, {9, 11}, {}, {}, {}, true},
-    // Large enough for tiles that many threads share evenly, of operands that are turned first.
-    {"even_b_transposed", {600, 600}, {600, 1000}, {600, 1000}, {}, {1, 0}, {}, false, true},
-    {"even_a_transposed", {600, 600}, {600, 1000}, {600, 1000}, {1, 0}, {}, {}, true},
-    {"even_all_transposed", {601, 590}, {590, 1000}, {601, 1000}, {1, 0}, {1, 0}, {1, 0}, false, true},
     {"batch", {3, 2, 9, 17}, {3, 2, 17, 10}, {3, 2, 9, 10}},
     {"batch_broadcast_b", {4, 9, 17}, {17, 10}, {4, 9, 10}, {}, {1, 0}, {}, false, true},
     {"batch_broadcast_a", {9, 17}, {4, 17, 10}, {4, 9, 10}},
@@ -53,6 +49,12 @@ const Case cases[] = {
     {"no_depth", {2, 0}, {0, 3}, {2, 3}, {}, {}, {}, false, true},
     {"no_depth_accumulate", {2, 0}, {0, 3}, {2, 3}, {}, {}, {}, true},
     {"no_batch", {0, 2, 4}, {4, 3}, {0, 2, 3}},
+};
+
+// Large enough for tiles that many threads share evenly, of operands that are turned first.
+const Case even_cases[] = {
+    {"even_a_transposed", {600, 600}, {600, 1000}, {600, 1000}, {1, 0}, {}, {}, true},
+    {"even_all_transposed", {601, 590}, {590, 1000}, {601, 1000}, {1, 0}, {1, 0}, {1, 0}, false, true},
 };
 
 int64_t batch_offset(const Array& x, const std::vector<int64_t>& out_shape, int64_t batch) {
@@ -127,6 +129,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Matmul,
                          testing::Combine(testing::ValuesIn(cases),
                                           testing::Values(DType::f32, DType::f64, DType::f16, DType::bf16)),
                          name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(EvenTiles, Matmul,
+                         testing::Combine(testing::ValuesIn(even_cases), testing::Values(DType::f32)), name_of_case);
 
 // A tile never straddles what another thread count would cut differently: the shapes of GPT-2's weight gradients, where
 // oneDNN's own threading changes bits.
