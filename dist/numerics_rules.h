@@ -6,8 +6,9 @@
 //
 //   1  until November 2026; checkpoints and receipts without the number
 //   2  Adam's moments and corrections come from one rounding of beta; a step follows the mean over all its targets
+//   3  products, attention, the classifier and norms are cut for up to 64 threads
 #pragma once
 
 namespace sg::dist {
-inline constexpr int numerics_rules = 2;
+inline constexpr int numerics_rules = 3;
 }  // namespace sg::dist

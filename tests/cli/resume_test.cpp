@@ -10,6 +10,7 @@
 
 #include "cli/program.h"
 #include "core/io/hash.h"
+#include "dist/numerics_rules.h"
 
 namespace sg::cli {
 namespace {
@@ -52,7 +53,8 @@ TEST_F(Resume, AfterAKillAtARandomMomentEveryEngineHasTheBitsOfTheUninterruptedR
   for (const char* precision : {"f32", "bf16", "fp16"}) {
     const std::string numerics = std::string(" --dropout 0.1 --global-batch 8 --precision ") + precision;
     const auto begin = std::chrono::steady_clock::now();
-    const Json whole = run("--engine ddp --save-every 3 --out " + (folder / "whole") + numerics);
+    const Json whole =
+        run("--engine ddp --save-every 3 --out " + (folder / ("whole" + std::string(precision))) + numerics);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     for (const char* engine : {"dp", "ddp", "zero1", "zero2", "zero3"}) {
       const double after = took.count() * std::uniform_real_distribution<>(0.1, 1)(random);
@@ -135,7 +137,7 @@ TEST_F(Resume, UnderOtherRulesIsRefusedUnlessAccepted) {
   run(more + " --steps 4");
   const std::string manifest = folder / "run/step-000004/manifest.json";
   const Json today = read_json(manifest);
-  ASSERT_EQ(today.at("numerics").at("rules"), "2");
+  ASSERT_EQ(today.at("numerics").at("rules"), std::to_string(dist::numerics_rules));
   const auto resumed = [&](Json changed, const std::string& accept) {
     changed.erase("sha256");
     changed["sha256"] = sha256(changed.dump());
@@ -144,8 +146,9 @@ TEST_F(Resume, UnderOtherRulesIsRefusedUnlessAccepted) {
   };
   Json before = today, after = today;
   for (const char* key : {"rules", "steps"}) before["numerics"].erase(key);
-  after["numerics"]["rules"] = "3";
-  for (const auto& [changed, rules] : {std::pair{before, "1"}, {after, "3"}}) {
+  const std::string next = std::to_string(dist::numerics_rules + 1);
+  after["numerics"]["rules"] = next;
+  for (const auto& [changed, rules] : {std::pair{before, std::string("1")}, {after, next}}) {
     const Outcome refused = resumed(changed, "");
     EXPECT_EQ(refused.code, 3) << refused.both();
     EXPECT_NE(refused.err.find(std::string("rules ") + rules + ", this run has 2 (--accept-change rules"),

@@ -110,9 +110,9 @@ TEST_F(Train, ASignalSavesAndEndsWithSuccess) {
   }
 }
 
-TEST_F(Train, ASecondRunInAFolderWithoutResumeStillWorks) {
+TEST_F(Train, ASecondRunInAFolderTakesItsPlaceWhereItIsTold) {
   const std::string more = "--out " + (folder / "run");
-  expect_same_bits(run("a", more), run("b", more));
+  expect_same_bits(run("a", more), run("b", more + " --overwrite"));
 }
 
 TEST_F(Train, EveryEngineHasTheSameBits) {

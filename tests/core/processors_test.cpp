@@ -115,7 +115,7 @@ TEST(Processors, ADevicesThreadsRunOnItsProcessors) {
     join_processors(device);
     configure(device, {.threads = 3});
     EXPECT_EQ(affinity_of_thread(), one);
-    auto* const workers = static_cast<kernels::ThreadPool*>(compute_handle(device).raw);
+    auto* const workers = static_cast<kernels::ThreadPool*>(stream_handle(device).raw);
     std::vector<Processors> seen(64);
     const auto look = [](void* found, int64_t i, int) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // so that every worker gets some

@@ -161,7 +161,7 @@ TEST_F(MpiTraining, SavesAndEndsOnSigusr1) {
 TEST_F(MpiTraining, SavesWhenTheLauncherIsToldToEnd) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const std::string out = path("run" + std::to_string(signal));
-    Job job("env OMPI_MCA_odls_base_sigkill_timeout=60 " + mpirun(train("--engine zero2 --out " + out, endless)));
+    Job job("env OMPI_MCA_odls_base_sigkill_timeout=5 " + mpirun(train("--engine zero2 --out " + out, endless)));
     ASSERT_TRUE(job.sees(out + "/metrics.jsonl"));
     job.signal(signal);
     const JobResult stopped = job.wait();
