@@ -65,7 +65,7 @@ for i in "${chosen[@]}"; do
     echo "SURVIVES $pattern: ${names[$i]} ($file)"
     survivors=$((survivors + 1))
   else
-    echo "caught by $(sed -n 's/.*[0-9]\+ - \(.*\) (.*/\1/p' "$log" | head -1): ${names[$i]}"
+    echo "caught by $(sed -n '/(Disabled)/d; s/.*[0-9]\+ - \(.*\) (.*/\1/p' "$log" | head -1): ${names[$i]}"
   fi
   cp "$file" "$source/$file"
 done

@@ -168,28 +168,30 @@ TEST(Comm, WorkRunsWhileItsCallerGoesOn) {
   });
 }
 
+void expect_culprit_named(DType dtype, int culprit) {
+  run_threads(3, [&](Comm& comm) {
+    const int64_t n = 30'000, at = 20'123;  // rank 2's shard of an all-reduce
+    const Tensor in = cases::contribution(comm.rank(), n, dtype), out = empty({n}, dtype);
+    if (comm.rank() == culprit) fill_(in.slice(0, at, at + 1), std::numeric_limits<double>::infinity());
+    const auto found = [&](Algorithm algorithm) {
+      Work work = comm.all_reduce({"test"}, in, out, {1, algorithm});
+      work.wait();
+      return work.nonfinite();
+    };
+    const auto ordered = found(Algorithm::ordered);
+    ASSERT_EQ(ordered.has_value(), comm.rank() == 2) << name_of(dtype);
+    if (ordered) { EXPECT_EQ(std::pair(ordered->rank, ordered->offset), std::pair(culprit, at)); }
+    for (const Algorithm algorithm : {Algorithm::ring, Algorithm::native}) {
+      const auto own = found(algorithm);
+      ASSERT_EQ(own.has_value(), comm.rank() == culprit);
+      if (own) { EXPECT_EQ(std::pair(own->rank, own->offset), std::pair(culprit, at)); }
+    }
+  });
+}
+
 TEST(Comm, NonFiniteContributionsAreNamed) {
-  const double infinity = std::numeric_limits<double>::infinity();
-  for (const DType dtype : cases::float_types) {
-    run_threads(3, [&](Comm& comm) {
-      const int64_t n = 30'000, at = 20'123;  // rank 2's shard of an all-reduce
-      const Tensor in = cases::contribution(comm.rank(), n, dtype), out = empty({n}, dtype);
-      if (comm.rank() == 1) fill_(in.slice(0, at, at + 1), comm.size() == 3 ? infinity : 0);
-      const auto found = [&](Algorithm algorithm) {
-        Work work = comm.all_reduce({"test"}, in, out, {1, algorithm});
-        work.wait();
-        return work.nonfinite();
-      };
-      const auto ordered = found(Algorithm::ordered);
-      ASSERT_EQ(ordered.has_value(), comm.rank() == 2) << name_of(dtype);
-      if (ordered) { EXPECT_EQ(std::pair(ordered->rank, ordered->offset), std::pair(1, at)); }
-      for (const Algorithm algorithm : {Algorithm::ring, Algorithm::native}) {
-        const auto own = found(algorithm);
-        ASSERT_EQ(own.has_value(), comm.rank() == 1);
-        if (own) { EXPECT_EQ(std::pair(own->rank, own->offset), std::pair(1, at)); }
-      }
-    });
-  }
+  for (const DType dtype : cases::float_types)
+    for (const int culprit : {0, 1, 2}) expect_culprit_named(dtype, culprit);
   run_threads(2, [](Comm& comm) {
     Work work = comm.all_reduce({"overflow"}, full({2}, 60'000, DType::f16));
     work.wait();

@@ -59,6 +59,17 @@ TEST(Elastic, AnyNumberOfMicroStepsHasTheSameBits) {
   }
 }
 
+// A tree that leaves micro-steps out would leave the same ones out for every number of ranks.
+TEST(Elastic, IsTheMeanOfAllMicroSteps) {
+  for (const int micro_batches : {1, 2, 3, 5, 6, 7}) {
+    Training r = elastic(EngineKind::ddp, 1, micro_batches);
+    r.steps = 1;
+    const double norm = train(r).norms[0];
+    r.options.elastic_determinism = false;
+    EXPECT_NEAR(norm, train(r).norms[0], 1e-5 * norm) << micro_batches;
+  }
+}
+
 // Without it the number of ranks does change bits, or the two tests above would show nothing.
 TEST(Elastic, IsNeededForThat) {
   const auto plain = [](int ranks) {

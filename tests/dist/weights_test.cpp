@@ -51,14 +51,18 @@ Tensor tokens_of(const Deal& deal, uint64_t first) {
   return from_vector(all);
 }
 
+CommOptions group_of(int ranks) {
+  CommOptions options;
+  options.ranks = ranks;
+  options.timeout = 30;
+  options.device.threads = 1;
+  return options;
+}
+
 Outcome run(const Deal& deal, const Options& options, int steps = 3, bool weighted = true) {
   Outcome outcome;
   std::mutex mutex;
-  CommOptions comm_options;
-  comm_options.ranks = deal.ranks;
-  comm_options.timeout = 30;
-  comm_options.device.threads = 1;
-  run_threads(comm_options, [&](Comm& comm) {
+  run_threads(group_of(deal.ranks), [&](Comm& comm) {
     const TinyModel model(true, false);
     auto engine = initialize(model.units(), options, comm);
     for (int i = 0; i < steps * deal.micro_steps; ++i) {
@@ -107,6 +111,37 @@ TEST(Weights, RowsOfOtherLengthsGiveTheSameStepHoweverTheyAreDealt) {
   expect_near(run({1, 2, 1}, clipped), cut, "clipped: ");
 }
 
+// The model looks at each position alone: those without a target may as well not be there.
+TEST(Weights, LossNormAndStepAreThoseOfTheTargetsAlone) {
+  for (const double clip : {0.0, 0.1}) {
+    const Deal deal{1, 2, 1};
+    Options o = options_of(EngineKind::ddp, deal);
+    o.clip = clip;
+    const Outcome found = run(deal, o, 1);
+    o.micro_steps = 1;
+    Outcome expected;
+    std::mutex mutex;
+    run_threads(group_of(1), [&](Comm& comm) {
+      const TinyModel model(true, false);
+      auto engine = initialize(model.units(), o, comm);
+      std::vector<int32_t> tokens, targets;
+      for (uint64_t row : {0, 1}) {
+        const auto count = static_cast<std::ptrdiff_t>(deal.targets[row]);
+        const std::vector<int32_t> in = tokens_of(deal, row).to_vector<int32_t>();
+        const std::vector<int32_t> out = targets_of(deal, row).to_vector<int32_t>();
+        tokens.insert(tokens.end(), in.begin(), in.begin() + count);
+        targets.insert(targets.end(), out.begin(), out.begin() + count);
+      }
+      engine->backward(engine->forward([&] { return model.loss(from_vector(tokens), from_vector(targets)); }));
+      const StepResult result = engine->step();
+      expected.loss_bits.push_back(std::bit_cast<uint32_t>(result.loss));
+      expected.norms.push_back(result.norm);
+      collect(expected, *engine, mutex);
+    });
+    expect_near(found, expected, fmt::format("clip {}: ", clip));
+  }
+}
+
 TEST(Weights, EveryEngineHasDdpsBits) {
   for (const Deal& deal : {Deal{2, 2, 1}, Deal{3, 1, 2, {11, 101, 7}}, Deal{2, 2, 1, {0, 50, 101}}}) {
     for (const DType precision : {DType::f32, DType::f16}) {
@@ -139,6 +174,32 @@ TEST(Weights, AMicroBatchWithoutTargetsCountsAsZeros) {
   }
 }
 
+// Of a micro-batch without targets not even what isn't a number comes through.
+TEST(Weights, ABackwardPassWithoutTargetsLeavesNoTrace) {
+  const auto losses_of = [](EngineKind kind, bool spoilt) {
+    std::vector<float> losses;
+    run_threads(group_of(2), [&](Comm& comm) {
+      const Deal deal{2, 1, 1, {101, 0}};
+      const TinyModel model(true, false);
+      auto engine = initialize(model.units(), options_of(kind, deal), comm);
+      const auto rank = static_cast<uint64_t>(comm.rank());
+      for (int step = 0; step < 3; ++step) {
+        const auto loss = [&] {
+          const Variable mean = model.loss(tokens_of(deal, rank), targets_of(deal, rank));
+          return spoilt && rank == 1 ? mul(mean, Variable(full({}, NAN))) : mean;
+        };
+        engine->backward(engine->forward(loss, Targets{deal.targets[rank], context}));
+        const StepResult result = engine->step();
+        if (rank == 0) losses.push_back(result.loss);
+      }
+    });
+    return losses;
+  };
+  const std::vector<float> expected = losses_of(EngineKind::ddp, false);
+  EXPECT_NE(expected[0], expected[2]);
+  for (const EngineKind kind : engines) EXPECT_EQ(losses_of(kind, true), expected) << name_of(kind);
+}
+
 TEST(Weights, AStepWithoutAnyTargetNamesItselfAndIsDropped) {
   for (const EngineKind kind : engines) {
     for (const DType precision : {DType::f32, DType::f16}) {
@@ -169,7 +230,7 @@ TEST(Weights, AreRefusedWhereTheyAreMissingOrWrong) {
       {{11, 101}, {11, 202}, "targets of 202 positions in a step whose micro-batches before are of 101"},
   };
   for (const Case& c : cases) {
-    run_threads(1, [&](Comm& comm) {
+    run_threads(group_of(1), [&](Comm& comm) {
       const TinyModel model(true, false);
       Options o = options;
       o.micro_steps = 2;
@@ -186,7 +247,7 @@ TEST(Weights, AreRefusedWhereTheyAreMissingOrWrong) {
 
 TEST(Weights, AreOverTheSameNumberOfPositionsOnAllRanks) {
   const std::string message = test::error_of(ErrorKind::usage, [] {
-    run_threads(2, [](Comm& comm) {
+    run_threads(group_of(2), [](Comm& comm) {
       const Deal deal{2, 1, 1};
       const TinyModel model(true, false);
       auto engine = initialize(model.units(), options_of(EngineKind::zero1, deal), comm);
