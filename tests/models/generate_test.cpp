@@ -13,6 +13,7 @@
 #include "models/gpt2/gpt2.h"
 #include "models/run/commands.h"
 #include "models/run/load.h"
+#include "models/run/validation.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/errors.h"
 
@@ -175,6 +176,24 @@ TEST_F(Trained, EvalTakesTheBatchesThatItIsAskedFor) {
   EXPECT_EQ(loss_of(count + 5), wanted(count));
   EXPECT_NE(wanted(1), wanted(3));
   EXPECT_NE(wanted(3), wanted(count));
+}
+
+// The last batch may be smaller than the others.
+TEST_F(Trained, ValidationIsTheMeanOverTargetsWhateverTheBatches) {
+  const Loaded loaded = load_model(family, train("run", text()));
+  DataOptions options = text();
+  options.val_fraction = 0.2;
+  const Dataset data = open_dataset(options);
+  dist::run_threads(1, [&](dist::Comm& comm) {
+    const auto loss_of = [&](int64_t rows) { return validation_loss(*loaded.model, data, {.rows = rows}, comm); };
+    const double expected = loss_of(1);
+    for (const int64_t rows : {2, 3, 4, 5, 7}) EXPECT_NEAR(loss_of(rows), expected, 1e-6) << rows;
+    for (const bool training : {true, false}) {  // dropout is on again, or still off
+      loaded.model->train(training);
+      loss_of(2);
+      EXPECT_EQ(loaded.model->training(), training);
+    }
+  });
 }
 
 TEST_F(Trained, IdsWithoutTextAreWrittenAsIds) {
