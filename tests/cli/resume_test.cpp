@@ -17,6 +17,16 @@ namespace {
 
 using Json = nlohmann::json;
 
+// A kill may fall between a first checkpoint's name and `latest`.
+bool holds_checkpoint(const std::string& out) {
+  if (!std::filesystem::exists(out)) return false;
+  for (const auto& entry : std::filesystem::directory_iterator(out)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step-") && name.find(".tmp-") == std::string::npos) return true;
+  }
+  return false;
+}
+
 struct Resume : testing::Test {
   void SetUp() override { write(folder / "text", small_text()); }
   std::string command(const std::string& more) const {
@@ -64,8 +74,7 @@ TEST_F(Resume, AfterAKillAtARandomMomentEveryEngineHasTheBitsOfTheUninterruptedR
       const std::string out = folder / (std::string(engine) + precision);
       const std::string more = " --engine " + std::string(engine) + " --save-every 3 --out " + out + numerics + beside;
       gpt2_interrupted(command(more), {SIGKILL, {}, after});
-      const bool saved = std::filesystem::exists(out + "/latest");
-      expect_same_bits(whole, run(more + (saved ? " --resume" : "")));
+      expect_same_bits(whole, run(more + (holds_checkpoint(out) ? " --resume" : "")));
     }
   }
 }

@@ -140,7 +140,7 @@ TEST(CheckpointPromises, ASlowDiskIsNoDeadRank) {
   for (const bool beside : {false, true}) {
     const TemporaryFolder folder;
     CommOptions options;
-    options.ranks = 2, options.timeout = 1, options.device.threads = 1;
+    options.ranks = 2, options.timeout = 1;
     std::atomic<bool> slow{true};
     set_file_fault([&](std::string_view call, const std::string& path) {
       if (call == "fsync" && path.find("shard-00000-of-00002") != std::string::npos && slow.exchange(false))
