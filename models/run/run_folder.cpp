@@ -8,10 +8,13 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <thread>
 
 #include "core/io/output_file.h"
 #include "dist/checkpoint/checkpoint.h"
@@ -54,6 +57,33 @@ bool runs_here(const Owner& owner) {
   return process > 0 && process != ::getpid() && (::kill(process, 0) == 0 || errno == EPERM);
 }
 
+// A killed process holds its locks until the last of its threads has left the kernel, which a disk's sync may hold up.
+bool is_ending(const Owner& owner) {
+  if (owner.process <= 0 || owner.host != host_name()) return false;
+  if (::kill(static_cast<pid_t>(owner.process), 0) != 0 && errno == ESRCH) return true;
+  std::ifstream file(fmt::format("/proc/{}/stat", owner.process));
+  std::string text;
+  std::getline(file, text);  // "PID (NAME) STATE …"
+  const size_t name = text.rfind(')');
+  return name != std::string::npos && name + 2 < text.size() && (text[name + 2] == 'Z' || text[name + 2] == 'X');
+}
+
+// False, with errno of the last try: somebody who isn't ending holds it, or the file system has no locks.
+bool take_lock(int fd) {
+  constexpr auto patience = std::chrono::seconds(30);
+  const auto begin = std::chrono::steady_clock::now();
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    const bool waits = error == EWOULDBLOCK && std::chrono::steady_clock::now() - begin < patience;
+    if (!waits || !is_ending(owner_in(fd))) {
+      errno = error;
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
 bool same_file(int fd, const std::string& path) {
   struct stat open, named;
   return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
@@ -83,7 +113,8 @@ bool RunFolder::lock() {
   fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   const int error = errno;
   check(ErrorKind::io, fd_ >= 0, "{}: open failed: {}", file_, std::generic_category().message(error));
-  const bool locked = ::flock(fd_, LOCK_EX | LOCK_NB) == 0, busy = !locked && errno == EWOULDBLOCK;
+  const bool locked = take_lock(fd_);
+  const bool busy = !locked && errno == EWOULDBLOCK;
   const Owner owner = owner_in(fd_);
   const bool elsewhere = !owner.host.empty() && owner.host != host_name();
   if (busy || elsewhere || (!locked && runs_here(owner))) {
