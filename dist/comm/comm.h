@@ -142,7 +142,8 @@ class Comm {
   void leave();
 
   // While one lives, this rank says to those who wait for it that it is at work on something that isn't communication,
-  // such as files: the time-out is for silence. From the thread that makes the group's calls.
+  // such as files: the time-out is for silence. From the thread that makes the group's calls. Between processes the
+  // signs travel among the records of calls, so Checks::never is without them.
   class Busy {
    public:
     explicit Busy(Comm& comm);
