@@ -1,4 +1,5 @@
-// The backward engine: one pass over the ops behind a root, in the reverse of the order in which they were recorded.
+// The backward engine: one pass over the ops behind a root, in the reverse of the order in which
+// they were recorded.
 #include "autograd/backward.h"
 
 #include <algorithm>
@@ -25,16 +26,19 @@ void accumulate(Tensor& sum, Contribution contribution, Device device) {
   }
 }
 
-bool same_memory(const Tensor& a, const Tensor& b) { return a.storage() == b.storage() && a.offset() == b.offset(); }
+bool same_memory(const Tensor& a, const Tensor& b) {
+  return a.storage() == b.storage() && a.offset() == b.offset();
+}
 
-// A parameter's gradient starts as a buffer of the engine's, where the contribution may lie since forward, as the
-// contribution itself where that is nobody else's, or as a new buffer.
+// A parameter's gradient starts as a buffer of the engine's, where the contribution may lie since
+// forward, as the contribution itself where that is nobody else's, or as a new buffer.
 Tensor first_gradient(const Variable& leaf, Contribution contribution) {
   const Tensor& value = leaf.held();
   if (leaf.has_gradient_buffer()) {
     CategoryScope scope(Category::gradients);
     Tensor buffer = leaf.gradient_buffer();
-    if (contribution.lazy() || !same_memory(contribution.value(), buffer)) contribution.write(buffer, false);
+    if (contribution.lazy() || !same_memory(contribution.value(), buffer))
+      contribution.write(buffer, false);
     return buffer;
   }
   if (!contribution.lazy()) {
@@ -53,12 +57,14 @@ Tensor first_gradient(const Variable& leaf, Contribution contribution) {
 
 class Pass {
  public:
-  explicit Pass(bool retain_graph) : retain_graph_(retain_graph), outer_(std::exchange(current_, this)) {}
+  explicit Pass(bool retain_graph)
+      : retain_graph_(retain_graph), outer_(std::exchange(current_, this)) {}
   ~Pass() { current_ = outer_; }
   Pass(const Pass&) = delete;
   Pass& operator=(const Pass&) = delete;
 
-  // `region`: the running node that the roots' graph was recorded in; null for the pass's own graph.
+  // `region`: the running node that the roots' graph was recorded in; null for the pass's own
+  // graph.
   void run(std::span<const Variable> roots, std::span<const Tensor> gradients, Node* region);
   std::vector<Variable> complete_leaves() { return std::move(complete_); }
   void undo_units();  // those that it has entered and not left
@@ -105,17 +111,21 @@ Edge edge_of(const Variable& root) {
 // ---- before the pass: which nodes, how many uses of each leaf, how many ops of each unit's call
 
 void Pass::visit(const Edge& edge, Nodes& nodes) {
-  if (edge.leaf) ++leaves_[edge.leaf.get()].uses_left;
-  if (!edge.node || edge.node->pass == id_) return;
+  if (edge.leaf)
+    ++leaves_[edge.leaf.get()].uses_left;
+  if (!edge.node || edge.node->pass == id_)
+    return;
   Node& node = *edge.node;
   check(!node.dropped,
-        "backward: {} was run backward before and dropped what it had saved; pass retain_graph, or run forward again",
+        "backward: {} was run backward before and dropped what it had saved; pass retain_graph, or "
+        "run forward again",
         node.op);
   node.pass = id_;
   node.unsettled = node.inputs.size();
   node.gradients.assign(node.results.size(), {});
   if (UnitCall* unit = node.unit.get()) {
-    if (unit->pass != id_) *unit = {unit->hooks, 0, false, id_};
+    if (unit->pass != id_)
+      *unit = {unit->hooks, 0, false, id_};
     ++unit->ops_left;
   }
   nodes.push_back(edge.node);
@@ -123,11 +133,15 @@ void Pass::visit(const Edge& edge, Nodes& nodes) {
 
 Pass::Nodes Pass::collect(std::span<const Variable> roots) {
   Nodes nodes;
-  for (const Variable& root : roots) visit(edge_of(root), nodes);
+  for (const Variable& root : roots)
+    visit(edge_of(root), nodes);
   for (size_t i = 0; i < nodes.size(); ++i) {
-    for (const Edge& edge : nodes[i]->inputs) visit(edge, nodes);
+    for (const Edge& edge : nodes[i]->inputs)
+      visit(edge, nodes);
   }
-  std::sort(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) { return a->sequence < b->sequence; });
+  std::sort(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) {
+    return a->sequence < b->sequence;
+  });
   return nodes;
 }
 
@@ -135,10 +149,13 @@ Pass::Nodes Pass::collect(std::span<const Variable> roots) {
 
 void Pass::run(std::span<const Variable> roots, std::span<const Tensor> gradients, Node* region) {
   Nodes nodes = collect(roots);
-  if (region) settle(*region, 1);  // the graph inside counts the captured leaves from here on, use by use
+  if (region)
+    settle(*region, 1);  // the graph inside counts the captured leaves from here on, use by use
   for (size_t i = 0; i < roots.size(); ++i) {
-    if (gradients[i].defined()) add(edge_of(roots[i]), gradients[i]);
-    if (roots[i].is_leaf()) use_done(Graph::shared_state(roots[i]));
+    if (gradients[i].defined())
+      add(edge_of(roots[i]), gradients[i]);
+    if (roots[i].is_leaf())
+      use_done(Graph::shared_state(roots[i]));
   }
   while (!nodes.empty()) {
     const std::shared_ptr<Node> node = std::move(nodes.back());
@@ -151,109 +168,150 @@ void Pass::run(Node& node) {
   Node* const outer = std::exchange(running_, &node);
   Gradients contributions(node.inputs.size());
   std::vector<Tensor> gradients = std::move(node.gradients);
-  if (std::any_of(gradients.begin(), gradients.end(), [](const Tensor& g) { return g.defined(); })) {
+  if (std::any_of(
+          gradients.begin(), gradients.end(), [](const Tensor& g) { return g.defined(); })) {
     start_unit(node);
     contributions = node.backward(gradients);
-    check(contributions.size() == node.inputs.size(), "backward of {}: {} gradients for {} inputs", node.op,
-          contributions.size(), node.inputs.size());
+    check(contributions.size() == node.inputs.size(),
+          "backward of {}: {} gradients for {} inputs",
+          node.op,
+          contributions.size(),
+          node.inputs.size());
   }
-  if (!retain_graph_) {  // before the contributions are used, so that what was saved only for them is theirs alone
+  if (!retain_graph_) {  // before the contributions are used, so that what was saved only for them
+                         // is theirs alone
     node.backward = nullptr;
     node.dropped = true;
   }
   // Leaves come last: their hooks may release weights that the other contributions still read.
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    if (node.inputs[i].node) add(node.inputs[i], std::move(contributions[i]));
+    if (node.inputs[i].node)
+      add(node.inputs[i], std::move(contributions[i]));
   }
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    if (node.inputs[i].leaf) add(node.inputs[i], std::move(contributions[i]));
+    if (node.inputs[i].leaf)
+      add(node.inputs[i], std::move(contributions[i]));
   }
   settle(node, 0);
   finish_unit(node);
-  if (!retain_graph_) node.inputs.clear();
+  if (!retain_graph_)
+    node.inputs.clear();
   running_ = outer;
 }
 
-// Counts down the node's uses of leaves from input `first` on, each once; a leaf whose last use this was is complete.
+// Counts down the node's uses of leaves from input `first` on, each once; a leaf whose last use
+// this was is complete.
 void Pass::settle(Node& node, size_t first) {
   for (size_t i = first; i < node.unsettled; ++i) {
-    if (node.inputs[i].leaf) use_done(node.inputs[i].leaf);
+    if (node.inputs[i].leaf)
+      use_done(node.inputs[i].leaf);
   }
   node.unsettled = std::min(node.unsettled, first);
 }
 
 void Pass::add(const Edge& edge, Contribution contribution) {
-  if (!contribution.defined()) return;
-  const Shape& shape = edge.leaf ? edge.leaf->tensor.shape() : edge.node->results[edge.result].shape;
+  if (!contribution.defined())
+    return;
+  const Shape& shape =
+      edge.leaf ? edge.leaf->tensor.shape() : edge.node->results[edge.result].shape;
   const DType dtype = edge.leaf ? edge.leaf->tensor.dtype() : edge.node->results[edge.result].dtype;
   check(contribution.shape() == shape && contribution.dtype() == dtype,
-        "backward of {}: the gradient is {} {}, its input {} {}", running_op(), name_of(contribution.dtype()),
-        contribution.shape(), name_of(dtype), shape);
-  const Device device = edge.leaf ? edge.leaf->tensor.device() : edge.node->results[edge.result].device;
+        "backward of {}: the gradient is {} {}, its input {} {}",
+        running_op(),
+        name_of(contribution.dtype()),
+        contribution.shape(),
+        name_of(dtype),
+        shape);
+  const Device device =
+      edge.leaf ? edge.leaf->tensor.device() : edge.node->results[edge.result].device;
   if (!contribution.lazy()) {
     const Device lies_on = contribution.value().device();
-    check(lies_on == device, "backward of {}: the gradient lies on {}, its input on {}", running_op(), lies_on, device);
+    check(lies_on == device,
+          "backward of {}: the gradient lies on {}, its input on {}",
+          running_op(),
+          lies_on,
+          device);
   }
-  if (edge.leaf) return add_to_leaf(edge.leaf, std::move(contribution));
+  if (edge.leaf)
+    return add_to_leaf(edge.leaf, std::move(contribution));
   accumulate(edge.node->gradients[edge.result], std::move(contribution), device);
 }
 
 void Pass::add_to_leaf(const std::shared_ptr<VariableState>& leaf, Contribution contribution) {
   Tensor& sum = leaves_[leaf.get()].gradient;
-  if (leaf->activation) return accumulate(sum, std::move(contribution), leaf->tensor.device());
-  if (sum.defined()) return contribution.write(sum, true);
+  if (leaf->activation)
+    return accumulate(sum, std::move(contribution), leaf->tensor.device());
+  if (sum.defined())
+    return contribution.write(sum, true);
   sum = first_gradient(Graph::variable(leaf), std::move(contribution));
 }
 
 void Pass::use_done(const std::shared_ptr<VariableState>& leaf) {
   Leaf& progress = leaves_[leaf.get()];
-  if (--progress.uses_left > 0 || !progress.gradient.defined()) return;
+  if (--progress.uses_left > 0 || !progress.gradient.defined())
+    return;
   Tensor gradient = std::move(progress.gradient);
   if (leaf->gradient.defined() && !leaf->buffer) {
     accumulate_(leaf->gradient, gradient);
   } else {
     leaf->gradient = std::move(gradient);
   }
-  if (leaf->activation) return;
+  if (leaf->activation)
+    return;
   complete_.push_back(Graph::variable(leaf));
   const auto hooks = leaf->hooks;  // a hook may remove itself
-  for (const auto& [id, hook] : hooks) hook(complete_.back());
+  for (const auto& [id, hook] : hooks)
+    hook(complete_.back());
 }
 
 void Pass::start_unit(Node& node) {
   UnitCall* unit = node.unit.get();
-  if (!unit || std::exchange(unit->started, true)) return;
-  if (unit->hooks->before_backward) unit->hooks->before_backward();
+  if (!unit || std::exchange(unit->started, true))
+    return;
+  if (unit->hooks->before_backward)
+    unit->hooks->before_backward();
   entered_.push_back(node.unit);
 }
 
 void Pass::finish_unit(Node& node) {
   UnitCall* unit = node.unit.get();
-  if (!unit || --unit->ops_left > 0 || !unit->started) return;
+  if (!unit || --unit->ops_left > 0 || !unit->started)
+    return;
   std::erase(entered_, node.unit);
-  if (unit->hooks->after_backward) unit->hooks->after_backward();
+  if (unit->hooks->after_backward)
+    unit->hooks->after_backward();
 }
 
 void Pass::undo_units() {
   for (; !entered_.empty(); entered_.pop_back()) {
     const UnitHooks& hooks = *entered_.back()->hooks;
-    if (hooks.undo) hooks.undo();
+    if (hooks.undo)
+      hooks.undo();
   }
 }
 
 void check_seed(const Variable& root, const Tensor& seed) {
   check(root.defined(), "backward: the root is undefined");
   check(root.requires_grad(),
-        "backward: no gradient path: the root {} came from no variable that requires a gradient, or was computed under "
+        "backward: no gradient path: the root {} came from no variable that requires a gradient, "
+        "or was computed under "
         "NoGrad",
         root.shape());
-  check(seed.defined() || root.numel() == 1, "backward: the root {} has several elements: give a seed of its shape",
+  check(seed.defined() || root.numel() == 1,
+        "backward: the root {} has several elements: give a seed of its shape",
         root.shape());
   check(!seed.defined() || (seed.shape() == root.shape() && seed.dtype() == root.dtype()),
-        "backward: the seed is {} {}, the root {} {}", name_of(seed.dtype()), seed.shape(), name_of(root.dtype()),
+        "backward: the seed is {} {}, the root {} {}",
+        name_of(seed.dtype()),
+        seed.shape(),
+        name_of(root.dtype()),
         root.shape());
-  if (!seed.defined()) return;
-  check(seed.device() == root.device(), "backward: the seed lies on {}, the root on {}", seed.device(), root.device());
+  if (!seed.defined())
+    return;
+  check(seed.device() == root.device(),
+        "backward: the seed lies on {}, the root on {}",
+        seed.device(),
+        root.device());
 }
 
 }  // namespace
@@ -278,7 +336,8 @@ std::vector<Variable> backward(const Variable& root, const BackwardOptions& opti
 
 void backward_inside(std::span<const Variable> roots, std::span<const Tensor> gradients) {
   Pass* const pass = Pass::current();
-  invariant(pass && pass->running(), "backward_inside: no backward function is running on this thread");
+  invariant(pass && pass->running(),
+            "backward_inside: no backward function is running on this thread");
   pass->run(roots, gradients, pass->running());
 }
 

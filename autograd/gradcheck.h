@@ -15,12 +15,15 @@ struct GradcheckOptions {
 };
 struct GradcheckResult {
   bool ok = true;
-  std::string message;  // the first wrong element: "input 1, element (0, 3): 0.25 by backward, 0.5 by differences"
+  std::string message;  // the first wrong element: "input 1, element (0, 3): 0.25 by backward, 0.5
+                        // by differences"
   explicit operator bool() const { return ok; }
 };
-// `f` is called often and must be a function of its inputs alone; its result may have any shape, its elements are added
-// with weights of their own. The inputs are dense f64 and are left as they were.
+// `f` is called often and must be a function of its inputs alone; its result may have any shape,
+// its elements are added with weights of their own. The inputs are dense f64 and are left as they
+// were.
 GradcheckResult gradcheck(const std::function<Variable(std::span<const Variable>)>& f,
-                          const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
+                          const std::vector<Tensor>& inputs,
+                          const GradcheckOptions& options = {});
 
 }  // namespace sg

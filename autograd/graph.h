@@ -10,7 +10,8 @@
 
 namespace sg {
 
-// Where a gradient goes on to: a result of a node, or a leaf; neither where the input needs no gradient.
+// Where a gradient goes on to: a result of a node, or a leaf; neither where the input needs no
+// gradient.
 struct Edge {
   std::shared_ptr<Node> node;
   size_t result = 0;
@@ -55,16 +56,18 @@ struct VariableState {
   int keepers_number = 0;
   Tensor gradient;
   GradientBuffer buffer;
-  std::weak_ptr<Tensor> early;  // a contribution that an op wrote into the buffer in forward (ops_loss.cpp)
+  std::weak_ptr<Tensor>
+      early;  // a contribution that an op wrote into the buffer in forward (ops_loss.cpp)
   std::vector<std::pair<uint64_t, GradientHook>> hooks;
-  bool activation = false;  // the input of a recomputed region: its gradient is an activation's and isn't reported
+  bool activation = false;  // the input of a recomputed region: its gradient is an activation's and
+                            // isn't reported
 };
 
 // The op whose backward function is running on this thread, for messages.
 const char* running_op();
 
-// While it lives, leaves that need a gradient and are used on this thread by ops that aren't recorded are added to
-// `leaves`, each once.
+// While it lives, leaves that need a gradient and are used on this thread by ops that aren't
+// recorded are added to `leaves`, each once.
 class LeafCollector {
  public:
   explicit LeafCollector(std::vector<Variable>& leaves);
@@ -76,9 +79,9 @@ class LeafCollector {
   std::vector<Variable>* const previous_;
 };
 
-// Runs graphs that were recorded inside a running backward function, as a part of its pass. The running op's inputs
-// from the second on are leaves that these graphs use: from now on each of their uses counts by itself. gradients[i]
-// belongs to roots[i].
+// Runs graphs that were recorded inside a running backward function, as a part of its pass. The
+// running op's inputs from the second on are leaves that these graphs use: from now on each of
+// their uses counts by itself. gradients[i] belongs to roots[i].
 void backward_inside(std::span<const Variable> roots, std::span<const Tensor> gradients);
 
 }  // namespace sg

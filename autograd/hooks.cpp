@@ -13,14 +13,21 @@ UnitScope::UnitScope(std::shared_ptr<UnitHooks> hooks) : previous_(std::move(inn
   innermost = std::make_shared<UnitCall>();
   innermost->hooks = std::move(hooks);
 }
-UnitScope::~UnitScope() { innermost = std::move(previous_); }
+UnitScope::~UnitScope() {
+  innermost = std::move(previous_);
+}
 
-const std::shared_ptr<UnitCall>& current_unit_call() { return innermost; }
+const std::shared_ptr<UnitCall>& current_unit_call() {
+  return innermost;
+}
 
 void record_result(Variable& result) {
-  if (!grad_enabled() || !result.defined() || !is_float(result.dtype())) return;
-  result = Graph::add("unit", result.tensor(), {&result, 1},
-                      [](std::span<Tensor> gradient) -> Gradients { return {std::move(gradient[0])}; });
+  if (!grad_enabled() || !result.defined() || !is_float(result.dtype()))
+    return;
+  result = Graph::add(
+      "unit", result.tensor(), {&result, 1}, [](std::span<Tensor> gradient) -> Gradients {
+        return {std::move(gradient[0])};
+      });
 }
 
 }  // namespace sg

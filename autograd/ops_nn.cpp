@@ -11,27 +11,39 @@ struct NormSaved {
   bool bias;
 
   NormGradients backward(Tensor dy, const Tensor& d_sum) const {
-    if (mean.defined()) return layernorm_backward(std::move(dy), x.tensor(), gain.tensor(), mean, rstd, bias, d_sum);
+    if (mean.defined())
+      return layernorm_backward(std::move(dy), x.tensor(), gain.tensor(), mean, rstd, bias, d_sum);
     return rmsnorm_backward(std::move(dy), x.tensor(), gain.tensor(), rstd, d_sum);
   }
 };
 
-Tensor tensor_or_none(const Variable& x) { return x.defined() ? x.tensor() : Tensor(); }
+Tensor tensor_or_none(const Variable& x) {
+  return x.defined() ? x.tensor() : Tensor();
+}
 
-Variable norm(const char* op, Normalised n, const Variable& x, const Variable& gain, const Variable& bias) {
-  return record(op, n.y, {x, gain, bias},
-                [kept = NormSaved{Saved(x), Saved(gain), n.mean, n.rstd, bias.defined()}](Tensor g) -> Gradients {
+Variable norm(
+    const char* op, Normalised n, const Variable& x, const Variable& gain, const Variable& bias) {
+  return record(op,
+                n.y,
+                {x, gain, bias},
+                [kept = NormSaved{Saved(x), Saved(gain), n.mean, n.rstd, bias.defined()}](
+                    Tensor g) -> Gradients {
                   NormGradients d = kept.backward(std::move(g), {});
                   return {std::move(d.dx), std::move(d.d_gain), std::move(d.d_bias)};
                 });
 }
 
-NormedSum norm(const char* op, Normalised n, const Variable& x, const Variable& residual, const Variable& gain,
+NormedSum norm(const char* op,
+               Normalised n,
+               const Variable& x,
+               const Variable& residual,
+               const Variable& gain,
                const Variable& bias) {
   const Variable inputs[] = {x, residual, gain, bias};
-  auto backward =
-      [kept = NormSaved{Saved(n.sum), Saved(gain), n.mean, n.rstd, bias.defined()}](std::span<Tensor> g) -> Gradients {
-    if (!g[0].defined()) return {g[1], g[1], {}, {}};  // only the sum was used
+  auto backward = [kept = NormSaved{Saved(n.sum), Saved(gain), n.mean, n.rstd, bias.defined()}](
+                      std::span<Tensor> g) -> Gradients {
+    if (!g[0].defined())
+      return {g[1], g[1], {}, {}};  // only the sum was used
     NormGradients d = kept.backward(std::move(g[0]), g[1]);
     return {d.dx, d.dx, std::move(d.d_gain), std::move(d.d_bias)};
   };
@@ -44,13 +56,15 @@ NormedSum norm(const char* op, Normalised n, const Variable& x, const Variable& 
 Variable softmax(const Variable& x) {
   check_defined("softmax", {{"the input", &x}});
   Tensor y = softmax(x.tensor());
-  return record("softmax", y, {x},
-                [y = Saved(y)](const Tensor& g) -> Gradients { return {softmax_backward(y.tensor(), g)}; });
+  return record("softmax", y, {x}, [y = Saved(y)](const Tensor& g) -> Gradients {
+    return {softmax_backward(y.tensor(), g)};
+  });
 }
 
 Variable layernorm(const Variable& x, const Variable& gain, const Variable& bias, float eps) {
   check_defined("layernorm", {{"x", &x}, {"the gain", &gain}});
-  return norm("layernorm", layernorm(x.tensor(), gain.tensor(), tensor_or_none(bias), eps), x, gain, bias);
+  return norm(
+      "layernorm", layernorm(x.tensor(), gain.tensor(), tensor_or_none(bias), eps), x, gain, bias);
 }
 
 Variable rmsnorm(const Variable& x, const Variable& gain, float eps) {
@@ -58,21 +72,31 @@ Variable rmsnorm(const Variable& x, const Variable& gain, float eps) {
   return norm("rmsnorm", rmsnorm(x.tensor(), gain.tensor(), eps), x, gain, {});
 }
 
-NormedSum layernorm(const Variable& x, const Variable& residual, const Variable& gain, const Variable& bias,
+NormedSum layernorm(const Variable& x,
+                    const Variable& residual,
+                    const Variable& gain,
+                    const Variable& bias,
                     float eps) {
   check_defined("layernorm", {{"x", &x}, {"the residual", &residual}, {"the gain", &gain}});
-  return norm("layernorm", layernorm(x.tensor(), gain.tensor(), tensor_or_none(bias), eps, residual.tensor()), x,
-              residual, gain, bias);
+  return norm("layernorm",
+              layernorm(x.tensor(), gain.tensor(), tensor_or_none(bias), eps, residual.tensor()),
+              x,
+              residual,
+              gain,
+              bias);
 }
 
 NormedSum rmsnorm(const Variable& x, const Variable& residual, const Variable& gain, float eps) {
   check_defined("rmsnorm", {{"x", &x}, {"the residual", &residual}, {"the gain", &gain}});
-  return norm("rmsnorm", rmsnorm(x.tensor(), gain.tensor(), eps, residual.tensor()), x, residual, gain, {});
+  return norm(
+      "rmsnorm", rmsnorm(x.tensor(), gain.tensor(), eps, residual.tensor()), x, residual, gain, {});
 }
 
 Variable embedding(const Variable& table, const Tensor& ids) {
   check_defined("embedding", {{"the table", &table}});
-  return record("embedding", embedding(table.tensor(), ids), {table},
+  return record("embedding",
+                embedding(table.tensor(), ids),
+                {table},
                 [table = Target(table), ids = Saved(ids)](const Tensor& g) -> Gradients {
                   return {{table.shape, table.dtype, [g, ids](const Tensor& out, bool accumulate) {
                              embedding_backward_(out, ids.tensor(), g, accumulate);
@@ -82,14 +106,20 @@ Variable embedding(const Variable& table, const Tensor& ids) {
 
 Variable dropout(const Variable& x, float probability, const RandomKey& key) {
   check_defined("dropout", {{"the input", &x}});
-  if (probability == 0) return x;
-  return record("dropout", dropout(x.tensor(), probability, key), {x},
-                [probability, key](const Tensor& g) -> Gradients { return {dropout(g, probability, key)}; });
+  if (probability == 0)
+    return x;
+  return record(
+      "dropout",
+      dropout(x.tensor(), probability, key),
+      {x},
+      [probability, key](const Tensor& g) -> Gradients { return {dropout(g, probability, key)}; });
 }
 
 Variable rope(const Variable& x, const Tensor& positions, float theta) {
   check_defined("rope", {{"x", &x}});
-  return record("rope", rope(x.tensor(), positions, theta), {x},
+  return record("rope",
+                rope(x.tensor(), positions, theta),
+                {x},
                 [positions = Saved(positions), theta](const Tensor& g) -> Gradients {
                   return {rope(g, positions.tensor(), theta, true)};
                 });

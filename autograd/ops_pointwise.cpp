@@ -6,7 +6,9 @@ namespace {
 
 using Op = PointwiseOp;
 
-Tensor masked(const Tensor& mask, const Tensor& yes, const Tensor& no) { return pointwise(Op::where, {mask, yes, no}); }
+Tensor masked(const Tensor& mask, const Tensor& yes, const Tensor& no) {
+  return pointwise(Op::where, {mask, yes, no});
+}
 
 Tensor zero(const Tensor& like) {
   Tensor out = empty({}, like.dtype(), like.device());
@@ -17,11 +19,14 @@ Tensor zero(const Tensor& like) {
 // maximum and minimum: the side whose value came through has the gradient.
 Variable choice(PointwiseOp f, const Variable& a, const Variable& b) {
   check_defined(name_of(f), {{"input 1", &a}, {"input 2", &b}});
-  return record(name_of(f), pointwise(f, {a.tensor(), b.tensor()}), {a, b},
+  return record(name_of(f),
+                pointwise(f, {a.tensor(), b.tensor()}),
+                {a, b},
                 [f, a = Saved(a), b = Saved(b)](const Tensor& g) -> Gradients {
                   const Tensor none = zero(g);
-                  const Tensor b_won = f == Op::maximum ? pointwise(Op::less, {a.tensor(), b.tensor()})
-                                                        : pointwise(Op::less, {b.tensor(), a.tensor()});
+                  const Tensor b_won = f == Op::maximum
+                                           ? pointwise(Op::less, {a.tensor(), b.tensor()})
+                                           : pointwise(Op::less, {b.tensor(), a.tensor()});
                   return {Target(a).sum_of([&] { return masked(b_won, none, g); }),
                           Target(b).sum_of([&] { return masked(b_won, g, none); })};
                 });
@@ -29,7 +34,8 @@ Variable choice(PointwiseOp f, const Variable& a, const Variable& b) {
 
 Tensor sign(const Tensor& x) {
   const Tensor none = zero(x);
-  return sub(cast(pointwise(Op::less, {none, x}), x.dtype()), cast(pointwise(Op::less, {x, none}), x.dtype()));
+  return sub(cast(pointwise(Op::less, {none, x}), x.dtype()),
+             cast(pointwise(Op::less, {x, none}), x.dtype()));
 }
 
 // f'(x)·g, by x or by y = f(x).
@@ -59,7 +65,9 @@ bool needs_result(PointwiseOp f) {
 
 Variable add(const Variable& a, const Variable& b) {
   check_defined("add", {{"input 1", &a}, {"input 2", &b}});
-  return record("add", add(a.tensor(), b.tensor()), {a, b},
+  return record("add",
+                add(a.tensor(), b.tensor()),
+                {a, b},
                 [a = Target(a), b = Target(b)](const Tensor& g) -> Gradients {
                   return {a.sum(g), b.sum(g)};
                 });
@@ -67,7 +75,9 @@ Variable add(const Variable& a, const Variable& b) {
 
 Variable sub(const Variable& a, const Variable& b) {
   check_defined("sub", {{"input 1", &a}, {"input 2", &b}});
-  return record("sub", sub(a.tensor(), b.tensor()), {a, b},
+  return record("sub",
+                sub(a.tensor(), b.tensor()),
+                {a, b},
                 [a = Target(a), b = Target(b)](const Tensor& g) -> Gradients {
                   return {a.sum(g), b.sum_of([&] { return pointwise(Op::neg, {g}); })};
                 });
@@ -75,36 +85,52 @@ Variable sub(const Variable& a, const Variable& b) {
 
 Variable mul(const Variable& a, const Variable& b) {
   check_defined("mul", {{"input 1", &a}, {"input 2", &b}});
-  return record("mul", mul(a.tensor(), b.tensor()), {a, b}, [a = Saved(a), b = Saved(b)](const Tensor& g) -> Gradients {
-    return {Target(a).sum_of([&] { return mul(g, b.tensor()); }), Target(b).sum_of([&] { return mul(g, a.tensor()); })};
-  });
+  return record("mul",
+                mul(a.tensor(), b.tensor()),
+                {a, b},
+                [a = Saved(a), b = Saved(b)](const Tensor& g) -> Gradients {
+                  return {Target(a).sum_of([&] { return mul(g, b.tensor()); }),
+                          Target(b).sum_of([&] { return mul(g, a.tensor()); })};
+                });
 }
 
 Variable div(const Variable& a, const Variable& b) {
   check_defined("div", {{"input 1", &a}, {"input 2", &b}});
   Tensor y = div(a.tensor(), b.tensor());
-  return record("div", y, {a, b}, [a = Target(a), b = Saved(b), y = Saved(y)](const Tensor& g) -> Gradients {
-    const Tensor by_b = div(g, b.tensor());
-    return {a.sum(by_b), Target(b).sum_of([&] { return pointwise(Op::neg, {mul(by_b, y.tensor())}); })};
-  });
+  return record(
+      "div", y, {a, b}, [a = Target(a), b = Saved(b), y = Saved(y)](const Tensor& g) -> Gradients {
+        const Tensor by_b = div(g, b.tensor());
+        return {a.sum(by_b),
+                Target(b).sum_of([&] { return pointwise(Op::neg, {mul(by_b, y.tensor())}); })};
+      });
 }
 
-Variable maximum(const Variable& a, const Variable& b) { return choice(Op::maximum, a, b); }
-Variable minimum(const Variable& a, const Variable& b) { return choice(Op::minimum, a, b); }
+Variable maximum(const Variable& a, const Variable& b) {
+  return choice(Op::maximum, a, b);
+}
+Variable minimum(const Variable& a, const Variable& b) {
+  return choice(Op::minimum, a, b);
+}
 
 Variable mul_add(const Variable& a, const Variable& b, const Variable& c) {
   check_defined("mul_add", {{"input 1", &a}, {"input 2", &b}, {"input 3", &c}});
-  return record("mul_add", pointwise(Op::mul_add, {a.tensor(), b.tensor(), c.tensor()}), {a, b, c},
+  return record("mul_add",
+                pointwise(Op::mul_add, {a.tensor(), b.tensor(), c.tensor()}),
+                {a, b, c},
                 [a = Saved(a), b = Saved(b), c = Target(c)](const Tensor& g) -> Gradients {
                   return {Target(a).sum_of([&] { return mul(g, b.tensor()); }),
-                          Target(b).sum_of([&] { return mul(g, a.tensor()); }), c.sum(g)};
+                          Target(b).sum_of([&] { return mul(g, a.tensor()); }),
+                          c.sum(g)};
                 });
 }
 
 Variable where(const Tensor& condition, const Variable& yes, const Variable& no) {
   check_defined("where", {{"input 2", &yes}, {"input 3", &no}});
-  return record("where", masked(condition, yes.tensor(), no.tensor()), {yes, no},
-                [condition = Saved(condition), yes = Target(yes), no = Target(no)](const Tensor& g) -> Gradients {
+  return record("where",
+                masked(condition, yes.tensor(), no.tensor()),
+                {yes, no},
+                [condition = Saved(condition), yes = Target(yes), no = Target(no)](
+                    const Tensor& g) -> Gradients {
                   const Tensor none = zero(g);
                   return {yes.sum_of([&] { return masked(condition.tensor(), g, none); }),
                           no.sum_of([&] { return masked(condition.tensor(), none, g); })};
@@ -113,30 +139,39 @@ Variable where(const Tensor& condition, const Variable& yes, const Variable& no)
 
 Variable add(const Variable& x, double scalar) {
   check_defined("add_scalar", {{"the input", &x}});
-  return record("add_scalar", pointwise(Op::add_scalar, {x.tensor()}, scalar), {x},
+  return record("add_scalar",
+                pointwise(Op::add_scalar, {x.tensor()}, scalar),
+                {x},
                 [](const Tensor& g) -> Gradients { return {g}; });
 }
 
 Variable scale(const Variable& x, double factor) {
   check_defined("scale", {{"the input", &x}});
-  return record("scale", scale(x.tensor(), factor), {x},
-                [factor](const Tensor& g) -> Gradients { return {scale(g, factor)}; });
+  return record("scale", scale(x.tensor(), factor), {x}, [factor](const Tensor& g) -> Gradients {
+    return {scale(g, factor)};
+  });
 }
 
 Variable pow(const Variable& x, double exponent) {
   check_defined("pow", {{"the input", &x}});
-  return record("pow", pointwise(Op::pow_scalar, {x.tensor()}, exponent), {x},
-                [x = Saved(x), exponent](const Tensor& g) -> Gradients {
-                  if (exponent == 0) return {zeros_like(g)};  // of a constant, at 0 too
-                  if (exponent == 1) return {g};
-                  return {scale(mul(g, pointwise(Op::pow_scalar, {x.tensor()}, exponent - 1)), exponent)};
-                });
+  return record(
+      "pow",
+      pointwise(Op::pow_scalar, {x.tensor()}, exponent),
+      {x},
+      [x = Saved(x), exponent](const Tensor& g) -> Gradients {
+        if (exponent == 0)
+          return {zeros_like(g)};  // of a constant, at 0 too
+        if (exponent == 1)
+          return {g};
+        return {scale(mul(g, pointwise(Op::pow_scalar, {x.tensor()}, exponent - 1)), exponent)};
+      });
 }
 
 Variable unary(PointwiseOp f, const Variable& x) {
   check_defined(name_of(f), {{"the input", &x}});
   check(inputs_of(f) == 1 && f != Op::add_scalar && f != Op::mul_scalar && f != Op::pow_scalar,
-        "unary: {} isn't an op of one input", name_of(f));
+        "unary: {} isn't an op of one input",
+        name_of(f));
   Tensor y = pointwise(f, {x.tensor()});
   const bool by_result = needs_result(f);
   Saved kept = by_result ? Saved(y) : f == Op::neg ? Saved() : Saved(x);

@@ -29,8 +29,12 @@ std::vector<std::function<ThreadState::Copy()>>& states() {
   return all;
 }
 
-Gradients run_again(const std::function<Variable(const Variable&)>& f, const Saved& input, size_t inputs,
-                    std::optional<float> seed, const ThreadState::Copy& state, const Tensor& g) {
+Gradients run_again(const std::function<Variable(const Variable&)>& f,
+                    const Saved& input,
+                    size_t inputs,
+                    std::optional<float> seed,
+                    const ThreadState::Copy& state,
+                    const Tensor& g) {
   const Variable x(input.tensor(), input.wanted());
   Graph::state(x).activation = true;
   Variable out;
@@ -42,7 +46,8 @@ Gradients run_again(const std::function<Variable(const Variable&)>& f, const Sav
     out = f(x);
   }
   check(out.requires_grad(),
-        "recompute: the region recorded nothing the second time: it must compute the same both times");
+        "recompute: the region recorded nothing the second time: it must compute the same both "
+        "times");
   backward_inside({&out, 1}, {&g, 1});
   Gradients gradients(inputs);
   gradients[0] = Tensor(x.grad());
@@ -52,7 +57,8 @@ Gradients run_again(const std::function<Variable(const Variable&)>& f, const Sav
 }  // namespace
 
 Variable recompute(const std::function<Variable(const Variable&)>& f, const Variable& input) {
-  if (!grad_enabled()) return f(input);
+  if (!grad_enabled())
+    return f(input);
   std::vector<Variable> inputs = {input};
   ThreadState::Copy state = ThreadState::copy();
   Tensor out;
@@ -61,12 +67,21 @@ Variable recompute(const std::function<Variable(const Variable&)>& f, const Vari
     const LeafCollector collector(inputs);
     out = f(input.detach()).tensor();
   }
-  return record("recompute", std::move(out), inputs,
-                [f, input = Saved(input), n = inputs.size(), seed = foretold_seed(),
-                 state = std::move(state)](const Tensor& g) { return run_again(f, input, n, seed, state, g); });
+  return record("recompute",
+                std::move(out),
+                inputs,
+                [f,
+                 input = Saved(input),
+                 n = inputs.size(),
+                 seed = foretold_seed(),
+                 state = std::move(state)](const Tensor& g) {
+                  return run_again(f, input, n, seed, state, g);
+                });
 }
 
-bool recomputing() { return again; }
+bool recomputing() {
+  return again;
+}
 
 void ThreadState::add(std::function<Copy()> make_copy) {
   const std::lock_guard lock(states_mutex);
@@ -77,11 +92,13 @@ ThreadState::Copy ThreadState::copy() {
   std::vector<Copy> copies;
   {
     const std::lock_guard lock(states_mutex);
-    for (const auto& make_copy : states()) copies.push_back(make_copy());
+    for (const auto& make_copy : states())
+      copies.push_back(make_copy());
   }
   return [copies = std::move(copies)]() -> Restored {
     auto restored = std::make_shared<std::vector<Restored>>();
-    for (const Copy& put_back : copies) restored->push_back(put_back());
+    for (const Copy& put_back : copies)
+      restored->push_back(put_back());
     return restored;
   };
 }

@@ -1,5 +1,5 @@
-// What the ops share: their inputs' check, and where a gradient goes, for ops that keep only its shape. Internal to
-// autograd/ops_*.cpp.
+// What the ops share: their inputs' check, and where a gradient goes, for ops that keep only its
+// shape. Internal to autograd/ops_*.cpp.
 #pragma once
 #include "autograd/backward.h"
 #include "core/ops.h"
@@ -12,7 +12,8 @@ struct Input {
   const Variable* variable;
 };
 inline void check_defined(const char* op, std::initializer_list<Input> inputs) {
-  for (const Input& input : inputs) check(input.variable->defined(), "{}: {} is undefined", op, input.name);
+  for (const Input& input : inputs)
+    check(input.variable->defined(), "{}: {} is undefined", op, input.name);
 }
 
 struct Target {
@@ -21,7 +22,8 @@ struct Target {
   bool wanted = false;
 
   explicit Target(const Variable& x) : wanted(x.requires_grad()) {
-    if (!x.defined()) return;
+    if (!x.defined())
+      return;
     shape = x.shape();
     dtype = x.dtype();
   }
@@ -29,13 +31,15 @@ struct Target {
 
   // A gradient of the op's own shape and dtype, brought back to the input's.
   Contribution sum(const Tensor& g) const {
-    if (!wanted) return {};
+    if (!wanted)
+      return {};
     return cast(sum_to(g, shape), dtype);
   }
   // The same of what `f` computes, which is left out where nobody wants it.
   template <class F>
   Contribution sum_of(F&& f) const {
-    if (!wanted) return {};
+    if (!wanted)
+      return {};
     return sum(f());
   }
 };

@@ -1,4 +1,5 @@
-// Rows with a target: the losses' mean is over these, and a step weighs its micro-batches by their number.
+// Rows with a target: the losses' mean is over these, and a step weighs its micro-batches by their
+// number.
 #pragma once
 #include <cstdint>
 
@@ -9,8 +10,8 @@ namespace sg {
 // How many targets (i32 or i64) aren't −1; a dry run has no values and takes them all.
 int64_t count_targets(const Tensor& targets);
 
-// What the losses computed on this thread, while the innermost scope lives, counted; those that backward computes again
-// count once.
+// What the losses computed on this thread, while the innermost scope lives, counted; those that
+// backward computes again count once.
 class TargetsMet {
  public:
   TargetsMet();

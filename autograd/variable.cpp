@@ -11,15 +11,19 @@ namespace {
 thread_local bool recording = true;
 
 // An undefined variable has nothing to ask for or to set.
-void need(const Variable& x, const char* what) { check(x.defined(), "{}: the variable is undefined", what); }
+void need(const Variable& x, const char* what) {
+  check(x.defined(), "{}: the variable is undefined", what);
+}
 
 }  // namespace
 
-Variable::Variable(Tensor value, bool requires_grad, std::string name) : state_(std::make_shared<VariableState>()) {
+Variable::Variable(Tensor value, bool requires_grad, std::string name)
+    : state_(std::make_shared<VariableState>()) {
   check(value.defined(), "variable: the tensor is undefined");
   state_->tensor = std::move(value);
   state_->name = std::move(name);
-  if (requires_grad) set_requires_grad(true);
+  if (requires_grad)
+    set_requires_grad(true);
 }
 
 const Tensor& Variable::tensor() const {
@@ -46,17 +50,25 @@ bool Variable::is_leaf() const {
   need(*this, "is_leaf");
   return !state_->node;
 }
-bool Variable::requires_grad() const { return defined() && state_->requires_grad; }
+bool Variable::requires_grad() const {
+  return defined() && state_->requires_grad;
+}
 
 void Variable::set_requires_grad(bool on) {
   need(*this, "set_requires_grad");
-  check(is_leaf(), "set_requires_grad: {} is the result of {}, not a leaf", shape(), is_leaf() ? "" : state_->node->op);
-  check(!on || is_float(dtype()), "set_requires_grad: '{}' is {}: only floats have gradients", name(),
+  check(is_leaf(),
+        "set_requires_grad: {} is the result of {}, not a leaf",
+        shape(),
+        is_leaf() ? "" : state_->node->op);
+  check(!on || is_float(dtype()),
+        "set_requires_grad: '{}' is {}: only floats have gradients",
+        name(),
         name_of(dtype()));
-  check(
-      !state_->keeper || on == state_->requires_grad,
-      "set_requires_grad: '{}' is {} by its engine since initialize; destroy the engine, set it, and initialize again",
-      name(), state_->requires_grad ? "trained" : "kept frozen");
+  check(!state_->keeper || on == state_->requires_grad,
+        "set_requires_grad: '{}' is {} by its engine since initialize; destroy the engine, set it, "
+        "and initialize again",
+        name(),
+        state_->requires_grad ? "trained" : "kept frozen");
   state_->requires_grad = on;
 }
 
@@ -68,8 +80,11 @@ Variable Variable::detach() const {
 void Variable::set_tensor(Tensor value) {
   need(*this, "set_tensor");
   check(is_leaf(), "set_tensor: {} is the result of an op, not a leaf", shape());
-  check(value.defined() && value.shape() == shape(), "set_tensor: '{}' has shape {}, the new tensor {}", name(),
-        shape(), value.shape());
+  check(value.defined() && value.shape() == shape(),
+        "set_tensor: '{}' has shape {}, the new tensor {}",
+        name(),
+        shape(),
+        value.shape());
   state_->tensor = std::move(value);
 }
 
@@ -80,7 +95,9 @@ void Variable::set_keeper(LeafKeeper* keeper, int number) {
   state_->keepers_number = number;
 }
 
-LeafKeeper* Variable::keeper() const { return defined() ? state_->keeper : nullptr; }
+LeafKeeper* Variable::keeper() const {
+  return defined() ? state_->keeper : nullptr;
+}
 
 const Tensor& Variable::grad() const {
   need(*this, "grad");
@@ -90,14 +107,19 @@ const Tensor& Variable::grad() const {
 void Variable::set_grad(Tensor gradient) {
   need(*this, "set_grad");
   check(is_leaf(), "set_grad: {} is the result of an op; only leaves keep gradients", shape());
-  check(!gradient.defined() || gradient.shape() == shape(), "set_grad: '{}' has shape {}, the gradient {}", name(),
-        shape(), gradient.shape());
+  check(!gradient.defined() || gradient.shape() == shape(),
+        "set_grad: '{}' has shape {}, the gradient {}",
+        name(),
+        shape(),
+        gradient.shape());
   state_->gradient = std::move(gradient);
 }
 
 void Variable::set_gradient_buffer(GradientBuffer provider) {
   need(*this, "set_gradient_buffer");
-  check(is_leaf(), "set_gradient_buffer: {} is the result of an op; only leaves keep gradients", shape());
+  check(is_leaf(),
+        "set_gradient_buffer: {} is the result of an op; only leaves keep gradients",
+        shape());
   state_->buffer = std::move(provider);
 }
 
@@ -114,9 +136,14 @@ Tensor Variable::gradient_buffer() const {
     *early = clone(*early);
   }
   Tensor buffer = state_->buffer();
-  check(buffer.defined() && buffer.shape() == shape() && buffer.dtype() == dtype() && buffer.contiguous(),
-        "gradient_buffer: that of '{}' must be a dense {} {}: {} {}", name(), name_of(dtype()), shape(),
-        name_of(buffer.dtype()), buffer.shape());
+  check(buffer.defined() && buffer.shape() == shape() && buffer.dtype() == dtype() &&
+            buffer.contiguous(),
+        "gradient_buffer: that of '{}' must be a dense {} {}: {} {}",
+        name(),
+        name_of(dtype()),
+        shape(),
+        name_of(buffer.dtype()),
+        buffer.shape());
   return buffer;
 }
 
@@ -133,8 +160,12 @@ void Variable::remove_hook(uint64_t id) {
   std::erase_if(state_->hooks, [id](const auto& entry) { return entry.first == id; });
 }
 
-bool grad_enabled() { return recording; }
+bool grad_enabled() {
+  return recording;
+}
 GradMode::GradMode(bool enabled) : previous_(std::exchange(recording, enabled)) {}
-GradMode::~GradMode() { recording = previous_; }
+GradMode::~GradMode() {
+  recording = previous_;
+}
 
 }  // namespace sg

@@ -1,4 +1,5 @@
-// Host memory and threads: the devices cpu:i, the memory beside them (`host`), and `meta`, which has neither.
+// Host memory and threads: the devices cpu:i, the memory beside them (`host`), and `meta`, which
+// has neither.
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -17,7 +18,9 @@ constexpr uint64_t huge_page = uint64_t{2} << 20;
 const KernelTable& kernels_of_processor(Device device) {
   const KernelTable* table = cpu_kernels(std::getenv("SG_ISA"));
   check(table != nullptr,
-        "{}: no kernels: this processor needs AVX2 (SG_ISA may be avx2 or avx512, and must be supported)", device);
+        "{}: no kernels: this processor needs AVX2 (SG_ISA may be avx2 or avx512, and must be "
+        "supported)",
+        device);
   return *table;
 }
 
@@ -39,9 +42,11 @@ class CpuBackend final : public Backend {
 
   void set_threads(int threads) override {
     workers_.reset();
-    if (device_.type != DeviceType::cpu || threads == 1) return;
+    if (device_.type != DeviceType::cpu || threads == 1)
+      return;
     const Processors set = processors_of(device_);
-    const auto places = place_threads(set.empty() ? process_processors() : set, numa_nodes(), threads);
+    const auto places =
+        place_threads(set.empty() ? process_processors() : set, numa_nodes(), threads);
     const auto take_place = [places](int worker) { run_on(places[static_cast<size_t>(worker)]); };
     workers_ = std::make_unique<kernels::ThreadPool>(threads, take_place);
   }
@@ -49,17 +54,22 @@ class CpuBackend final : public Backend {
   void* allocate(uint64_t bytes) override {
     const uint64_t alignment = bytes >= huge_page ? huge_page : 64;
     void* block = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-    if (block && bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);  // fewer page faults at first touch
+    if (block && bytes >= huge_page)
+      madvise(block, bytes, MADV_HUGEPAGE);  // fewer page faults at first touch
     return block;
   }
   void free(void* block, uint64_t) noexcept override { std::free(block); }
   bool backed() const override { return true; }
-  bool reaches(Device other) const override { return other.type == DeviceType::cpu || other.type == DeviceType::host; }
+  bool reaches(Device other) const override {
+    return other.type == DeviceType::cpu || other.type == DeviceType::host;
+  }
   void copy(void* out, const void* in, uint64_t bytes, StreamHandle stream) override {
     table_.copy(bytes_at(const_cast<void*>(in), bytes), bytes_at(out, bytes), stream);
   }
 
-  std::shared_ptr<StreamState> stream(const std::string& name) override { return detail::thread_stream(device_, name); }
+  std::shared_ptr<StreamState> stream(const std::string& name) override {
+    return detail::thread_stream(device_, name);
+  }
   std::shared_ptr<StreamState> compute_stream() override { return detail::inline_stream(device_); }
   StreamHandle handle() const override { return {workers_.get()}; }
   const KernelTable& kernels() const override { return table_; }
@@ -80,7 +90,9 @@ class MetaBackend final : public Backend {
   bool backed() const override { return false; }
   bool reaches(Device) const override { return true; }
   void copy(void*, const void*, uint64_t, StreamHandle) override {}
-  std::shared_ptr<StreamState> stream(const std::string&) override { return detail::inline_stream(device_); }
+  std::shared_ptr<StreamState> stream(const std::string&) override {
+    return detail::inline_stream(device_);
+  }
   std::shared_ptr<StreamState> compute_stream() override { return detail::inline_stream(device_); }
   StreamHandle handle() const override { return {}; }
   const KernelTable& kernels() const override { return table_; }
@@ -95,6 +107,8 @@ class MetaBackend final : public Backend {
 std::unique_ptr<Backend> make_cpu_backend(Device device, int threads) {
   return std::make_unique<CpuBackend>(device, threads);
 }
-std::unique_ptr<Backend> make_meta_backend(Device device) { return std::make_unique<MetaBackend>(device); }
+std::unique_ptr<Backend> make_meta_backend(Device device) {
+  return std::make_unique<MetaBackend>(device);
+}
 
 }  // namespace sg

@@ -5,7 +5,10 @@
 namespace sg {
 
 std::unique_ptr<Backend> make_cuda_backend(Device device) {
-  fail(ErrorKind::usage, "{}: this build has no CUDA memory and no CUDA streams; use cpu:{}", device, device.index);
+  fail(ErrorKind::usage,
+       "{}: this build has no CUDA memory and no CUDA streams; use cpu:{}",
+       device,
+       device.index);
 }
 
 }  // namespace sg

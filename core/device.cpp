@@ -21,7 +21,8 @@ std::unique_ptr<Backend> make_backend(Device device, int threads) {
   }
 }
 
-// Everything a device owns; made at first use and kept until the process ends (tensors may outlive any scope).
+// Everything a device owns; made at first use and kept until the process ends (tensors may outlive
+// any scope).
 struct DeviceState {
   DeviceState(Device device, const DeviceOptions& options)
       : thread_count(options.threads > 0 ? options.threads : available_processors()),
@@ -48,13 +49,15 @@ Registry& registry() {
 std::atomic<DeviceState*>& slot(Device device) {
   const bool known = device == unplaced || (device.index >= 0 && device.index < max_devices);
   check(known, "device index {}: at most {}", device.index, max_devices - 1);
-  return registry().states[static_cast<size_t>(device.type) * max_devices + static_cast<size_t>(device.index)];
+  return registry()
+      .states[static_cast<size_t>(device.type) * max_devices + static_cast<size_t>(device.index)];
 }
 
 DeviceState& create(Device device, const DeviceOptions& options) {
   std::lock_guard lock(registry().mutex);
   auto& entry = slot(device);
-  if (DeviceState* found = entry.load(std::memory_order_acquire)) return *found;
+  if (DeviceState* found = entry.load(std::memory_order_acquire))
+    return *found;
   entry.store(new DeviceState(device, options), std::memory_order_release);
   return *entry.load(std::memory_order_relaxed);
 }
@@ -88,16 +91,20 @@ Device parse_device(const std::string& text) {
   const size_t colon = text.find(':');
   const std::string type = text.substr(0, colon);
   for (int t = 0; t < 4; ++t) {
-    if (type != type_names[t]) continue;
+    if (type != type_names[t])
+      continue;
     int index = 0;
     const char* end = text.data() + text.size();
-    if (colon == std::string::npos) return {static_cast<DeviceType>(t), 0};
+    if (colon == std::string::npos)
+      return {static_cast<DeviceType>(t), 0};
     const auto result = std::from_chars(text.data() + colon + 1, end, index);
     if (result.ec == std::errc{} && result.ptr == end && index >= 0 && index < max_devices) {
       return {static_cast<DeviceType>(t), index};
     }
   }
-  fail(ErrorKind::usage, "device: \"{}\" is none of cpu:N, cuda:N, host, meta:N with N at most {}", text,
+  fail(ErrorKind::usage,
+       "device: \"{}\" is none of cpu:N, cuda:N, host, meta:N with N at most {}",
+       text,
        max_devices - 1);
 }
 
@@ -108,20 +115,41 @@ void configure(Device device, const DeviceOptions& options) {
     s.backend->set_threads(options.threads);  // on the processors that the device has by now
     s.thread_count = options.threads;
   }
-  check(options.threads == 0 || options.threads == s.thread_count, "{} already runs with {} threads, asked for {}",
-        device, s.thread_count, options.threads);
+  check(options.threads == 0 || options.threads == s.thread_count,
+        "{} already runs with {} threads, asked for {}",
+        device,
+        s.thread_count,
+        options.threads);
 }
 
-Backend& backend(Device device) { return *state(device).backend; }
-Pool& pool(Device device) { return state(device).pool; }
-const KernelTable& kernel_table(Device device) { return state(device).table; }
-StreamHandle stream_handle(Device device) { return settled(device).backend->handle(); }
-int threads(Device device) { return settled(device).thread_count; }
+Backend& backend(Device device) {
+  return *state(device).backend;
+}
+Pool& pool(Device device) {
+  return state(device).pool;
+}
+const KernelTable& kernel_table(Device device) {
+  return state(device).table;
+}
+StreamHandle stream_handle(Device device) {
+  return settled(device).backend->handle();
+}
+int threads(Device device) {
+  return settled(device).thread_count;
+}
 
-int available_processors() { return static_cast<int>(process_processors().size()); }
+int available_processors() {
+  return static_cast<int>(process_processors().size());
+}
 
-Device current_device() { return device_of_thread; }
-DeviceGuard::DeviceGuard(Device device) : previous_(device_of_thread) { device_of_thread = device; }
-DeviceGuard::~DeviceGuard() { device_of_thread = previous_; }
+Device current_device() {
+  return device_of_thread;
+}
+DeviceGuard::DeviceGuard(Device device) : previous_(device_of_thread) {
+  device_of_thread = device;
+}
+DeviceGuard::~DeviceGuard() {
+  device_of_thread = previous_;
+}
 
 }  // namespace sg

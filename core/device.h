@@ -15,25 +15,34 @@ namespace sg {
 
 inline constexpr int max_devices = 64;  // indices of cpu and meta devices: 0 … 63
 
-inline constexpr Device cpu(int index = 0) { return {DeviceType::cpu, index}; }
-inline constexpr Device meta(int index = 0) { return {DeviceType::meta, index}; }
+inline constexpr Device cpu(int index = 0) {
+  return {DeviceType::cpu, index};
+}
+inline constexpr Device meta(int index = 0) {
+  return {DeviceType::meta, index};
+}
 inline constexpr Device host{DeviceType::host, 0};
-inline constexpr Device unplaced = meta(max_devices);  // for models that an engine will place: nobody reads its books
+inline constexpr Device unplaced =
+    meta(max_devices);  // for models that an engine will place: nobody reads its books
 
 std::string to_string(Device device);          // "cpu:0", "host"
 Device parse_device(const std::string& text);  // the reverse; anything else is a usage error
 
-// Sets up a device before its first use; later only what may change: capacity, and the threads that meta plans for.
+// Sets up a device before its first use; later only what may change: capacity, and the threads that
+// meta plans for.
 struct DeviceOptions {
   uint64_t capacity = Pool::unlimited;
-  int threads = 0;  // workers of a cpu device, the calling thread included; 0: as many as the process may run on
+  int threads = 0;  // workers of a cpu device, the calling thread included; 0: as many as the
+                    // process may run on
 };
 void configure(Device device, const DeviceOptions& options);
 
 Backend& backend(Device device);
 Pool& pool(Device device);
-const KernelTable& kernel_table(Device device);  // meta answers with the CPU table, whose workspaces it plans
-StreamHandle stream_handle(Device device);       // what kernels that this thread issues run with (Backend::handle)
+const KernelTable& kernel_table(
+    Device device);  // meta answers with the CPU table, whose workspaces it plans
+StreamHandle stream_handle(
+    Device device);  // what kernels that this thread issues run with (Backend::handle)
 int threads(Device device);
 int available_processors();  // the process's affinity mask
 

@@ -1,5 +1,5 @@
-// Errors: what the user can mend (Error, with the exit code a program ends with) and broken invariants (Bug).
-// A message is: operation, rule, actual values, remedy if it isn't obvious.
+// Errors: what the user can mend (Error, with the exit code a program ends with) and broken
+// invariants (Bug). A message is: operation, rule, actual values, remedy if it isn't obvious.
 #pragma once
 #include <fmt/format.h>
 
@@ -11,7 +11,14 @@
 namespace sg {
 
 // The values are the exit codes of the executables.
-enum class ErrorKind : int { usage = 2, bad_input = 3, io = 4, numeric = 5, out_of_memory = 6, peer = 7 };
+enum class ErrorKind : int {
+  usage = 2,
+  bad_input = 3,
+  io = 4,
+  numeric = 5,
+  out_of_memory = 6,
+  peer = 7
+};
 
 class Error : public std::runtime_error {
  public:

@@ -10,7 +10,8 @@ size_t edits(std::string_view a, std::string_view b) {
   a = a.substr(0, longest);
   b = b.substr(0, longest);
   std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t j = 0; j <= b.size(); ++j)
+    row[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
     size_t diagonal = std::exchange(row[0], i);
     for (size_t j = 1; j <= b.size(); ++j) {
@@ -22,14 +23,17 @@ size_t edits(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-bool is_near(size_t edits, size_t length) { return edits <= (length + 2) / 3; }
+bool is_near(size_t edits, size_t length) {
+  return edits <= (length + 2) / 3;
+}
 
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
   std::string best;
   size_t least = word.size();
   for (const std::string& candidate : known) {
     const size_t distance = edits(word, candidate);
-    if (!is_near(distance, word.size()) || distance >= least) continue;
+    if (!is_near(distance, word.size()) || distance >= least)
+      continue;
     least = distance;
     best = candidate;
   }

@@ -7,7 +7,8 @@
 
 namespace sg {
 
-// Insertions, removals and replacements that turn one text into the other; of long ones, of their beginnings.
+// Insertions, removals and replacements that turn one text into the other; of long ones, of their
+// beginnings.
 size_t edits(std::string_view a, std::string_view b);
 
 // Whether so many edits may be a slip of the hand in a word of this length.

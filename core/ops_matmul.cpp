@@ -5,14 +5,17 @@
 namespace sg {
 namespace {
 
-// Vectors along dimension d are dense and lie side by side, none of them on another (as a broadcast's do).
+// Vectors along dimension d are dense and lie side by side, none of them on another (as a
+// broadcast's do).
 bool dense_along(const Tensor& x, int d, int other) {
   const bool dense = x.strides()[d] == 1 || x.size(d) == 1;
   return dense && (x.size(other) == 1 || x.strides()[other] >= x.size(d));
 }
 
 // A matrix with dense rows or dense columns; anything else is copied.
-Tensor dense_matrix(const Tensor& x) { return dense_along(x, -1, -2) || dense_along(x, -2, -1) ? x : contiguous(x); }
+Tensor dense_matrix(const Tensor& x) {
+  return dense_along(x, -1, -2) || dense_along(x, -2, -1) ? x : contiguous(x);
+}
 
 Shape leading(const Shape& shape) {
   Shape out = shape;
@@ -30,7 +33,8 @@ Tensor with_leading(const Tensor& x, const Shape& lead) {
 
 Shape product_shape(const Tensor& a, const Tensor& b) {
   detail::check_arguments("matmul", {{"a", &a}, {"b", &b}});
-  check(a.rank() >= 2 && b.rank() >= 2, "matmul: matrices are needed: {} × {}", a.shape(), b.shape());
+  check(
+      a.rank() >= 2 && b.rank() >= 2, "matmul: matrices are needed: {} × {}", a.shape(), b.shape());
   check(a.size(-1) == b.size(-2), "matmul: inner sizes differ: {} × {}", a.shape(), b.shape());
   detail::check_same_dtype("matmul", {&a, &b});
   Shape shape = broadcast(leading(a.shape()), leading(b.shape()), "matmul");
@@ -41,7 +45,8 @@ Shape product_shape(const Tensor& a, const Tensor& b) {
 
 // a (…,m,k), b (…,k,n) as they lie in memory.
 void record(const Tensor& a, const Tensor& b, const Shape& lead) {
-  if (!recording_products()) return;
+  if (!recording_products())
+    return;
   record_product({.op = "matmul",
                   .batch = numel(lead),
                   .m = a.size(-2),
@@ -53,8 +58,10 @@ void record(const Tensor& a, const Tensor& b, const Shape& lead) {
 
 // Sums of no terms: zeros, the bias, or what was there.
 void empty_product(const Tensor& out, const Tensor& bias, bool accumulate) {
-  if (bias.defined()) copy_(out, bias);
-  else if (!accumulate) fill_(out, 0);
+  if (bias.defined())
+    copy_(out, bias);
+  else if (!accumulate)
+    fill_(out, 0);
 }
 
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const MatmulOptions& options) {
@@ -64,12 +71,16 @@ void product(const Tensor& out, const Tensor& a, const Tensor& b, const MatmulOp
   if (lead.rank() > 0 && b.rank() == 2 && a.contiguous() && out.contiguous()) {
     return product(out.reshape(rows_of(out.shape())), a.reshape(rows_of(a.shape())), b, options);
   }
-  const Tensor left = with_leading(dense_matrix(a), lead), right = with_leading(dense_matrix(b), lead);
+  const Tensor left = with_leading(dense_matrix(a), lead),
+               right = with_leading(dense_matrix(b), lead);
   record(left, right, lead);
   const View av = left.view(), bv = right.view(), ov = out.view();
-  const detail::Scratch scratch(out.device(), detail::workspace_bytes(kernel_table(out.device()).matmul_workspace, av,
-                                                                      bv, ov, threads(out.device())));
-  detail::launch("matmul", out.device(), [&](StreamHandle s) { multiply(av, bv, ov, options, scratch, s); });
+  const detail::Scratch scratch(
+      out.device(),
+      detail::workspace_bytes(
+          kernel_table(out.device()).matmul_workspace, av, bv, ov, threads(out.device())));
+  detail::launch(
+      "matmul", out.device(), [&](StreamHandle s) { multiply(av, bv, ov, options, scratch, s); });
 }
 
 }  // namespace
@@ -82,13 +93,19 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) {
   View bias_view;
   if (bias.defined()) {
     check(bias.shape() == Shape{b.size(-1)} && bias.dtype() == a.dtype() && bias.contiguous(),
-          "matmul: bias {} {} for {} × {} {}", name_of(bias.dtype()), bias.shape(), a.shape(), b.shape(),
+          "matmul: bias {} {} for {} × {} {}",
+          name_of(bias.dtype()),
+          bias.shape(),
+          a.shape(),
+          b.shape(),
           name_of(a.dtype()));
     bias_view = bias.view();
     options.bias = &bias_view;
   }
-  if (a.size(-1) == 0) empty_product(out, bias, false);
-  else product(out, a, b, options);
+  if (a.size(-1) == 0)
+    empty_product(out, bias, false);
+  else
+    product(out, a, b, options);
   return out;
 }
 
@@ -96,11 +113,19 @@ void matmul_(const Tensor& out, const Tensor& a, const Tensor& b, bool accumulat
   const Shape shape = product_shape(a, b);
   detail::check_arguments("matmul", {{"the output", &out}, {"a", &a}});
   check(out.shape() == shape && out.dtype() == a.dtype() && out.contiguous(),
-        "matmul: {} × {} gives {} {}, the output is {} {} strides {}", a.shape(), b.shape(), name_of(a.dtype()), shape,
-        name_of(out.dtype()), out.shape(), out.strides());
+        "matmul: {} × {} gives {} {}, the output is {} {} strides {}",
+        a.shape(),
+        b.shape(),
+        name_of(a.dtype()),
+        shape,
+        name_of(out.dtype()),
+        out.shape(),
+        out.strides());
   const auto apart = [&](const Tensor& x) { return detail::overlap(out, x) ? clone(x) : x; };
-  if (a.size(-1) == 0) empty_product(out, {}, accumulate);
-  else product(out, apart(a), apart(b), {.accumulate = accumulate});
+  if (a.size(-1) == 0)
+    empty_product(out, {}, accumulate);
+  else
+    product(out, apart(a), apart(b), {.accumulate = accumulate});
   out.bump_version();
 }
 

@@ -24,24 +24,31 @@ Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims, bool keep) {
   detail::check_arguments(reduce_names[static_cast<int>(op)], {{"the input", &x}});
   Shape kept = x.shape();
   if (dims.empty()) {
-    for (int d = 0; d < x.rank(); ++d) kept.set(d, 1);
+    for (int d = 0; d < x.rank(); ++d)
+      kept.set(d, 1);
   }
-  for (int64_t d : dims) kept.set(static_cast<int>(d), 1);
+  for (int64_t d : dims)
+    kept.set(static_cast<int>(d), 1);
   Tensor out = reduce_kept(op, x, kept);
-  if (keep) return out;
-  if (dims.empty()) return out.reshape({});
+  if (keep)
+    return out;
+  if (dims.empty())
+    return out.reshape({});
   Shape shape;
   for (int d = 0; d < x.rank(); ++d) {
     bool reduced = false;
-    for (int64_t r : dims) reduced |= x.shape().wrap(static_cast<int>(r)) == d;
-    if (!reduced) shape.push_back(x.size(d));
+    for (int64_t r : dims)
+      reduced |= x.shape().wrap(static_cast<int>(r)) == d;
+    if (!reduced)
+      shape.push_back(x.size(d));
   }
   return out.reshape(shape);
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   detail::check_arguments("sum_to", {{"the input", &x}});
-  if (x.shape() == shape) return x;
+  if (x.shape() == shape)
+    return x;
   check(shape.rank() <= x.rank(), "sum_to: {} to {}", x.shape(), shape);
   const int added = x.rank() - shape.rank();
   Shape kept = x.shape();
@@ -56,11 +63,15 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
 Tensor argmax(const Tensor& x) {
   detail::check_arguments("argmax", {{"the input", &x}});
   const auto argmax = detail::kernel("argmax", x.device(), &KernelTable::argmax, x.dtype());
-  check(x.rank() >= 1 && x.size(-1) > 0, "argmax: no elements along the last dimension: {}", x.shape());
+  check(x.rank() >= 1 && x.size(-1) > 0,
+        "argmax: no elements along the last dimension: {}",
+        x.shape());
   const Tensor rows = detail::as_rows("argmax", x);
   Tensor out = empty(detail::without_last(x.shape()), DType::i64, x.device());
-  if (out.numel() == 0) return out;
-  detail::launch("argmax", x.device(), [&](StreamHandle s) { argmax(rows.view(), out.flatten().view(), s); });
+  if (out.numel() == 0)
+    return out;
+  detail::launch(
+      "argmax", x.device(), [&](StreamHandle s) { argmax(rows.view(), out.flatten().view(), s); });
   return out;
 }
 

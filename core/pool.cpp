@@ -25,7 +25,8 @@ constexpr bool keeps_freed_blocks = true;
 
 // Eight classes per power of two: at most an eighth of a block is gap.
 uint64_t size_class_of(uint64_t bytes) {
-  if (bytes <= 512) return (std::max<uint64_t>(bytes, 1) + 63) / 64 * 64;
+  if (bytes <= 512)
+    return (std::max<uint64_t>(bytes, 1) + 63) / 64 * 64;
   const uint64_t step = std::bit_floor(bytes - 1) / 8;
   return (bytes + step - 1) / step * step;
 }
@@ -41,7 +42,8 @@ Pool::Pool(Device device, Backend& backend, uint64_t capacity)
 
 Pool::~Pool() {
   for (const Used& used : used_) {
-    for (const Event& use : used.uses) use.settle();
+    for (const Event& use : used.uses)
+      use.settle();
   }
   trim();
 }
@@ -56,10 +58,16 @@ void* Pool::allocate(uint64_t bytes, Category category, const std::string& name)
     fits = block != nullptr;
   }
   if (!fits) {
-    throw OutOfMemory(device_, fmt::format("asked for {} ({}{}{}), holds {} of {}\n  {}", format_bytes(bytes),
-                                           name_of(category), name.empty() ? "" : ": ", name, format_bytes(held),
-                                           capacity_ == unlimited ? "the system's memory" : format_bytes(capacity_),
-                                           ledger_.summary()));
+    throw OutOfMemory(
+        device_,
+        fmt::format("asked for {} ({}{}{}), holds {} of {}\n  {}",
+                    format_bytes(bytes),
+                    name_of(category),
+                    name.empty() ? "" : ": ",
+                    name,
+                    format_bytes(held),
+                    capacity_ == unlimited ? "the system's memory" : format_bytes(capacity_),
+                    ledger_.summary()));
   }
   ledger_.add(category, bytes);
   return block;
@@ -68,16 +76,20 @@ void* Pool::allocate(uint64_t bytes, Category category, const std::string& name)
 // From the cache, else from the system; null where neither has one.
 void* Pool::block_of(uint64_t size) {
   collect();
-  if (void* block = take(size)) return block;
-  if (capacity_ != unlimited && ledger_.total() + cached_ + size > capacity_) trim_locked();
-  if (void* block = backend_.allocate(size)) return block;
+  if (void* block = take(size))
+    return block;
+  if (capacity_ != unlimited && ledger_.total() + cached_ + size > capacity_)
+    trim_locked();
+  if (void* block = backend_.allocate(size))
+    return block;
   trim_locked();
   return backend_.allocate(size);
 }
 
 void* Pool::take(uint64_t size) {
   const auto found = cache_.find(size);
-  if (found == cache_.end() || found->second.empty()) return nullptr;
+  if (found == cache_.end() || found->second.empty())
+    return nullptr;
   void* block = found->second.back();
   found->second.pop_back();
   cached_ -= size;
@@ -87,15 +99,19 @@ void* Pool::take(uint64_t size) {
 void Pool::free(void* block, uint64_t bytes, Category category, std::vector<Event> uses) {
   std::lock_guard lock(mutex_);
   ledger_.remove(category, bytes);
-  if (!block) return;
+  if (!block)
+    return;
   const uint64_t size = size_class_of(bytes);
   std::erase_if(uses, [](const Event& use) { return use.done(); });
-  if (uses.empty()) keep(block, size);
-  else used_.push_back({block, size, std::move(uses)});
+  if (uses.empty())
+    keep(block, size);
+  else
+    used_.push_back({block, size, std::move(uses)});
 }
 
 void Pool::keep(void* block, uint64_t size) {
-  if (!keeps_freed_blocks) return backend_.free(block, size);
+  if (!keeps_freed_blocks)
+    return backend_.free(block, size);
   cache_[size].push_back(block);
   cached_ += size;
 }
@@ -103,7 +119,8 @@ void Pool::keep(void* block, uint64_t size) {
 void Pool::collect() {
   std::erase_if(used_, [this](Used& used) {
     std::erase_if(used.uses, [](const Event& use) { return use.done(); });
-    if (used.uses.empty()) keep(used.block, used.size_class);
+    if (used.uses.empty())
+      keep(used.block, used.size_class);
     return used.uses.empty();
   });
 }
@@ -122,7 +139,8 @@ void Pool::trim() {
 void Pool::trim_locked() {
   collect();
   for (auto& [size, blocks] : cache_) {
-    for (void* block : blocks) backend_.free(block, size);
+    for (void* block : blocks)
+      backend_.free(block, size);
   }
   cache_.clear();
   cached_ = 0;

@@ -19,16 +19,18 @@ namespace sg {
 class OutOfMemory : public Error {
  public:
   OutOfMemory(Device device, std::string figures);
-  // "asked for 3.00 MiB (live: block7), holds 61.0 MiB of 64.0 MiB", and on a second line what is held by category.
+  // "asked for 3.00 MiB (live: block7), holds 61.0 MiB of 64.0 MiB", and on a second line what is
+  // held by category.
   const std::string& figures() const { return figures_; }
 
  private:
   std::string figures_;
 };
 
-// Hands out 64-byte aligned blocks of its backend's memory. The capacity limits the bytes in use as asked for; freed
-// blocks are kept for the next request of their size class and given back to the system when the capacity or the system
-// asks for it. Thread-safe. On `meta` every block is null: the books are kept, nothing is backed.
+// Hands out 64-byte aligned blocks of its backend's memory. The capacity limits the bytes in use as
+// asked for; freed blocks are kept for the next request of their size class and given back to the
+// system when the capacity or the system asks for it. Thread-safe. On `meta` every block is null:
+// the books are kept, nothing is backed.
 class Pool {
  public:
   static constexpr uint64_t unlimited = ~uint64_t{0};
@@ -38,11 +40,11 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // Throws OutOfMemory, which names what was asked for (`name`: of the storage, may be empty), what is held by category
-  // and the capacity; the pool stays usable.
+  // Throws OutOfMemory, which names what was asked for (`name`: of the storage, may be empty), what
+  // is held by category and the capacity; the pool stays usable.
   void* allocate(uint64_t bytes, Category category, const std::string& name = {});
-  // The block isn't handed out again, nor given back to the system, before every event of `uses` has passed; nobody
-  // waits for that here, the books are settled at once.
+  // The block isn't handed out again, nor given back to the system, before every event of `uses`
+  // has passed; nobody waits for that here, the books are settled at once.
   void free(void* block, uint64_t bytes, Category category, std::vector<Event> uses = {});
   void recategorise(uint64_t bytes, Category from, Category to);
 

@@ -3,7 +3,8 @@
 namespace sg {
 
 Dims::Dims(std::span<const int64_t> values) {
-  for (int64_t value : values) push_back(value);
+  for (int64_t value : values)
+    push_back(value);
 }
 
 void Dims::push_back(int64_t value) {
@@ -32,7 +33,9 @@ int64_t numel(const Shape& shape) {
   for (int64_t size : shape) {
     check(size >= 0, "shape: sizes are not negative: {}", shape);
     empty |= size == 0;
-    check(size == 0 || !__builtin_mul_overflow(n, size, &n), "shape: more than 2^63 elements: {}", shape);
+    check(size == 0 || !__builtin_mul_overflow(n, size, &n),
+          "shape: more than 2^63 elements: {}",
+          shape);
   }
   return empty ? 0 : n;
 }
@@ -67,7 +70,8 @@ Shape broadcast(const Shape& a, const Shape& b, const char* op) {
 
 std::string to_string(const Dims& dims) {
   std::string text = "(";
-  for (int d = 0; d < dims.rank(); ++d) text += (d ? ", " : "") + std::to_string(dims[d]);
+  for (int d = 0; d < dims.rank(); ++d)
+    text += (d ? ", " : "") + std::to_string(dims[d]);
   return text + ")";
 }
 

@@ -52,11 +52,12 @@ class Dims {
 using Shape = Dims;
 using Strides = Dims;
 
-// Product of the sizes; sizes are not negative and the product of those that aren't 0 fits 63 bits, so that strides do
-// too; else a usage error.
+// Product of the sizes; sizes are not negative and the product of those that aren't 0 fits 63 bits,
+// so that strides do too; else a usage error.
 int64_t numel(const Shape& shape);
 
-// (…, n) → (rows, n): the same elements as a matrix, with all its rows where n is 0. Rank 1 at least.
+// (…, n) → (rows, n): the same elements as a matrix, with all its rows where n is 0. Rank 1 at
+// least.
 Shape rows_of(const Shape& shape);
 
 // Row-major strides without holes.

@@ -6,8 +6,8 @@
 
 namespace sg {
 
-// One array for everything a rank owns of something; its parts lie one after the other, in the order in which they are
-// asked for.
+// One array for everything a rank owns of something; its parts lie one after the other, in the
+// order in which they are asked for.
 class ShardArray {
  public:
   ShardArray() = default;

@@ -9,29 +9,39 @@ namespace sg {
 
 Storage::Storage(Device device, uint64_t bytes, Category category, Start start, std::string name)
     : device_(device), bytes_(bytes), category_(category), owned_(true), name_(std::move(name)) {
-  if (start == Start::resident) acquire();
+  if (start == Start::resident)
+    acquire();
 }
 
 Storage::Storage(Device device, void* external, uint64_t bytes)
-    : device_(device), bytes_(bytes), category_(Category::data), owned_(false), residency_(1), data_(external) {}
+    : device_(device),
+      bytes_(bytes),
+      category_(Category::data),
+      owned_(false),
+      residency_(1),
+      data_(external) {}
 
 Storage::~Storage() {
-  if (residency_ > 0 && owned_) give_back();
+  if (residency_ > 0 && owned_)
+    give_back();
 }
 
 void Storage::set_category(Category category) {
-  if (resident() && owned_) pool(device_).recategorise(bytes_, category_, category);
+  if (resident() && owned_)
+    pool(device_).recategorise(bytes_, category_, category);
   category_ = category;
 }
 
 void Storage::acquire() {
-  if (residency_ == 0) data_ = pool(device_).allocate(bytes_, category_, name_);
+  if (residency_ == 0)
+    data_ = pool(device_).allocate(bytes_, category_, name_);
   ++residency_;
 }
 
 void Storage::release() {
   invariant(residency_ > 0, "storage {}: released while empty", name_);
-  if (--residency_ == 0 && owned_) give_back();
+  if (--residency_ == 0 && owned_)
+    give_back();
 }
 
 void Storage::give_back() {
@@ -45,7 +55,8 @@ void Storage::used_until(Event event) {
 }
 
 void Storage::empty_slot() const {
-  fail(ErrorKind::usage, "{}: its memory is released (a parameter must be gathered before it is used)",
+  fail(ErrorKind::usage,
+       "{}: its memory is released (a parameter must be gathered before it is used)",
        name_.empty() ? "storage" : name_);
 }
 

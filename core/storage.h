@@ -1,6 +1,7 @@
-// Storage is a slot: it names a device, a size and a ledger category; its buffer can be given back and taken again
-// while handles to it live. ZeRO-3 frees a gathered weight by emptying the slot; every tensor that shares the storage,
-// saved ones too, sees the buffer again after the next gather. Touching an empty slot is an error that names it.
+// Storage is a slot: it names a device, a size and a ledger category; its buffer can be given back
+// and taken again while handles to it live. ZeRO-3 frees a gathered weight by emptying the slot;
+// every tensor that shares the storage, saved ones too, sees the buffer again after the next
+// gather. Touching an empty slot is an error that names it.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -16,8 +17,13 @@ namespace sg {
 class Storage {
  public:
   enum class Start { resident, empty };
-  // `bytes` from the device's pool, booked under `category`; contents undefined. `name` is for messages.
-  Storage(Device device, uint64_t bytes, Category category, Start start = Start::resident, std::string name = {});
+  // `bytes` from the device's pool, booked under `category`; contents undefined. `name` is for
+  // messages.
+  Storage(Device device,
+          uint64_t bytes,
+          Category category,
+          Start start = Start::resident,
+          std::string name = {});
   // Memory that somebody else owns and keeps alive; not booked.
   Storage(Device device, void* external, uint64_t bytes);
   ~Storage();
@@ -39,11 +45,12 @@ class Storage {
     return data_;
   }
 
-  // Residency is counted: the buffer is taken when the count rises from 0 (contents undefined) and given back when it
-  // returns to 0. Refilling isn't an in-place change: the version stays.
+  // Residency is counted: the buffer is taken when the count rises from 0 (contents undefined) and
+  // given back when it returns to 0. Refilling isn't an in-place change: the version stays.
   void acquire();
   void release();
-  // A stream uses the buffer until `event`: once given back it goes to nobody else before that has passed.
+  // A stream uses the buffer until `event`: once given back it goes to nobody else before that has
+  // passed.
   void used_until(Event event);
 
   // Counts in-place changes, so that autograd can tell whether a saved tensor is still what it was.

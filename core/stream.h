@@ -1,5 +1,6 @@
-// Streams and events. A stream is an ordered queue of work on a device: on cpu:i a worker thread; the compute stream
-// runs inline on the calling thread. Engines use streams and events alone and never ask which backend they are on.
+// Streams and events. A stream is an ordered queue of work on a device: on cpu:i a worker thread;
+// the compute stream runs inline on the calling thread. Engines use streams and events alone and
+// never ask which backend they are on.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -29,15 +30,15 @@ class Event {
   std::shared_ptr<EventState> state_;
 };
 
-// Copies share the queue. After a task throws, the tasks behind it are dropped; every wait and synchronize rethrows the
-// error.
+// Copies share the queue. After a task throws, the tasks behind it are dropped; every wait and
+// synchronize rethrows the error.
 class Stream {
  public:
   Stream(Device device, const std::string& name);  // a queue of its own
-  static Stream compute(Device device);            // where ops go outside of any task; on cpu inline
+  static Stream compute(Device device);  // where ops go outside of any task; on cpu inline
 
-  // `task` runs after everything enqueued before it; ops inside it run on this stream. `name` (a literal) is for
-  // traces.
+  // `task` runs after everything enqueued before it; ops inside it run on this stream. `name` (a
+  // literal) is for traces.
   void enqueue(const char* name, std::function<void()> task);
   Event record();              // passed when everything enqueued so far is done
   void wait(const Event& e);   // what is enqueued later starts after e
@@ -49,8 +50,9 @@ class Stream {
   std::shared_ptr<StreamState> state_;
 };
 
-// Test mode: queues of streams made while it is on run only when something waits for them, on the waiting thread, a
-// random ready queue of the same device first (by seed); so a missing wait shows as stale data. Process-wide.
+// Test mode: queues of streams made while it is on run only when something waits for them, on the
+// waiting thread, a random ready queue of the same device first (by seed); so a missing wait shows
+// as stale data. Process-wide.
 void set_lazy_streams(bool on, uint64_t seed = 0);
 
 }  // namespace sg

@@ -23,7 +23,8 @@ class CpuStream;
 class CpuEvent final : public EventState {
  public:
   explicit CpuEvent(Device device) : device_(device) {}
-  CpuEvent(Device device, std::weak_ptr<CpuStream> lazy) : device_(device), stream_(std::move(lazy)) {}
+  CpuEvent(Device device, std::weak_ptr<CpuStream> lazy)
+      : device_(device), stream_(std::move(lazy)) {}
 
   bool done() override {
     std::lock_guard lock(mutex_);
@@ -70,18 +71,23 @@ enum class Runs : uint8_t { at_once, on_a_worker, when_waited_for };
 
 class CpuStream final : public StreamState {
  public:
-  // With the last of the handles the queue is emptied and its worker ends; the worker keeps the stream itself, since
-  // the last handle may be one that a task holds, and goes with the task, on the worker.
+  // With the last of the handles the queue is emptied and its worker ends; the worker keeps the
+  // stream itself, since the last handle may be one that a task holds, and goes with the task, on
+  // the worker.
   static std::shared_ptr<CpuStream> make(Device device, std::string name, Runs runs);
 
-  CpuStream(Device device, std::string name, Runs runs) : device_(device), name_(std::move(name)), runs_(runs) {}
+  CpuStream(Device device, std::string name, Runs runs)
+      : device_(device), name_(std::move(name)), runs_(runs) {}
 
   void enqueue(const char* name, std::function<void()> task) override {
     push({name, std::move(task), nullptr, nullptr});
-    if (is_inline() && error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (is_inline() && error_)
+      std::rethrow_exception(std::exchange(error_, nullptr));
   }
   std::shared_ptr<EventState> record() override;
-  void wait(std::shared_ptr<EventState> event) override { push({"wait", nullptr, nullptr, std::move(event)}); }
+  void wait(std::shared_ptr<EventState> event) override {
+    push({"wait", nullptr, nullptr, std::move(event)});
+  }
   bool is_inline() const override { return runs_ == Runs::at_once; }
 
   Device device() const { return device_; }
@@ -119,7 +125,8 @@ std::shared_ptr<CpuStream> CpuStream::make(Device device, std::string name, Runs
   std::shared_ptr<CpuStream> handle(std::make_shared<Owner>(stream), stream.get());
   stream->handle_ = handle;
   // It has the stream alone, not a handle, or it would never end.
-  if (runs == Runs::on_a_worker) stream->worker_ = std::thread([stream] { stream->loop(); });
+  if (runs == Runs::on_a_worker)
+    stream->worker_ = std::thread([stream] { stream->loop(); });
   return handle;
 }
 
@@ -134,7 +141,8 @@ struct LazyQueues {
     std::vector<std::shared_ptr<CpuStream>> live;
     std::erase_if(streams, [&](const auto& weak) {
       auto stream = weak.lock();
-      if (stream && stream->device() == device) live.push_back(stream);
+      if (stream && stream->device() == device)
+        live.push_back(stream);
       return !stream;
     });
     for (size_t i = live.size(); i > 1; --i) {
@@ -153,18 +161,21 @@ void CpuEvent::drive_lazy_queues() {
   while (!done()) {
     bool progress = false;
     for (auto& stream : lazy_queues().shuffled(device_)) {
-      if (done()) return;
+      if (done())
+        return;
       if (stream->try_run_one()) {
         progress = true;
         break;
       }
     }
-    if (!progress) std::this_thread::yield();  // another thread runs what we wait for
+    if (!progress)
+      std::this_thread::yield();  // another thread runs what we wait for
   }
 }
 
 void CpuEvent::wait() {
-  if (!stream_.expired()) drive_lazy_queues();
+  if (!stream_.expired())
+    drive_lazy_queues();
   std::unique_lock lock(mutex_);
   passed_.wait(lock, [&] { return done_; });
 }
@@ -181,25 +192,31 @@ void CpuStream::finish() {
       stop_ = true;
     }
     changed_.notify_all();
-    if (worker_.get_id() == std::this_thread::get_id()) return worker_.detach();  // it empties the queue, then ends
+    if (worker_.get_id() == std::this_thread::get_id())
+      return worker_.detach();  // it empties the queue, then ends
     worker_.join();
   }
-  for (Task& task : queue_) run(task);  // a lazy queue that nobody waited for; a worker has emptied its own
+  for (Task& task : queue_)
+    run(task);  // a lazy queue that nobody waited for; a worker has emptied its own
 }
 
 void CpuStream::run(Task& task) {
   if (task.gate) {
     task.gate->wait();
-    if (!error_) error_ = task.gate->error();
+    if (!error_)
+      error_ = task.gate->error();
   }
   if (task.run && !error_) {
     try {
       trace::Span span(task.name);
       task.run();
-    } catch (...) { error_ = std::current_exception(); }
+    } catch (...) {
+      error_ = std::current_exception();
+    }
   }
   task.run = nullptr;  // what it kept alive goes before anybody is told that it is done
-  if (task.mark) task.mark->pass(error_);
+  if (task.mark)
+    task.mark->pass(error_);
 }
 
 void CpuStream::loop() {
@@ -208,7 +225,8 @@ void CpuStream::loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    if (queue_.empty())
+      return;
     Task task = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
@@ -219,7 +237,8 @@ void CpuStream::loop() {
 
 bool CpuStream::try_run_one() {
   std::unique_lock lock(mutex_);
-  if (running_ || queue_.empty()) return false;
+  if (running_ || queue_.empty())
+    return false;
   if (const auto gate = queue_.front().gate; gate && !gate->done()) {
     lock.unlock();
     return gate->advance();
@@ -235,7 +254,8 @@ bool CpuStream::try_run_one() {
 }
 
 void CpuStream::push(Task task) {
-  if (is_inline()) return run(task);
+  if (is_inline())
+    return run(task);
   {
     std::lock_guard lock(mutex_);
     queue_.push_back(std::move(task));
@@ -245,7 +265,8 @@ void CpuStream::push(Task task) {
 
 std::shared_ptr<EventState> CpuStream::record() {
   const bool lazy = runs_ == Runs::when_waited_for;
-  auto mark = lazy ? std::make_shared<CpuEvent>(device_, handle_) : std::make_shared<CpuEvent>(device_);
+  auto mark =
+      lazy ? std::make_shared<CpuEvent>(device_, handle_) : std::make_shared<CpuEvent>(device_);
   push({"record", nullptr, mark, nullptr});
   return mark;
 }
@@ -255,7 +276,8 @@ std::shared_ptr<EventState> CpuStream::record() {
 namespace detail {
 
 std::shared_ptr<StreamState> thread_stream(Device device, const std::string& name) {
-  if (!lazy_mode) return CpuStream::make(device, name, Runs::on_a_worker);
+  if (!lazy_mode)
+    return CpuStream::make(device, name, Runs::on_a_worker);
   auto stream = CpuStream::make(device, name, Runs::when_waited_for);
   std::lock_guard lock(lazy_queues().mutex);
   lazy_queues().random ^= lazy_seed * 0x9E3779B97F4A7C15ull;
@@ -263,7 +285,9 @@ std::shared_ptr<StreamState> thread_stream(Device device, const std::string& nam
   return stream;
 }
 
-std::shared_ptr<StreamState> inline_stream(Device device) { return CpuStream::make(device, "compute", Runs::at_once); }
+std::shared_ptr<StreamState> inline_stream(Device device) {
+  return CpuStream::make(device, "compute", Runs::at_once);
+}
 
 }  // namespace detail
 

@@ -8,6 +8,7 @@
 namespace sg::detail {
 
 std::shared_ptr<StreamState> thread_stream(Device device, const std::string& name);
-std::shared_ptr<StreamState> inline_stream(Device device);  // on the calling thread, done when enqueue returns
+std::shared_ptr<StreamState> inline_stream(
+    Device device);  // on the calling thread, done when enqueue returns
 
 }  // namespace sg::detail

@@ -11,18 +11,28 @@ namespace {
 Tensor allocate(const Shape& shape, DType dtype, Device device) {
   int64_t bytes = 0;
   Shape full = shape;  // also where a size is 0: offsets in bytes fit as well
-  for (int d = 0; d < full.rank(); ++d) full.set(d, full[d] == 0 ? 1 : full[d]);
+  for (int d = 0; d < full.rank(); ++d)
+    full.set(d, full[d] == 0 ? 1 : full[d]);
   check(!__builtin_mul_overflow(numel(full), static_cast<int64_t>(size_of(dtype)), &bytes),
-        "empty: more than 2^63 bytes: {} of {}", shape, name_of(dtype));
-  if (numel(shape) == 0) bytes = 0;
-  auto storage = std::make_shared<Storage>(device, static_cast<uint64_t>(bytes), current_category());
+        "empty: more than 2^63 bytes: {} of {}",
+        shape,
+        name_of(dtype));
+  if (numel(shape) == 0)
+    bytes = 0;
+  auto storage =
+      std::make_shared<Storage>(device, static_cast<uint64_t>(bytes), current_category());
   return {std::move(storage), 0, shape, dense_strides(shape), dtype};
 }
 
-// Strides under which `shape` shows the same elements in the same order without a copy; false where there are none.
-bool view_strides(const Shape& from, const Strides& from_strides, const Shape& shape, Strides& out) {
+// Strides under which `shape` shows the same elements in the same order without a copy; false where
+// there are none.
+bool view_strides(const Shape& from,
+                  const Strides& from_strides,
+                  const Shape& shape,
+                  Strides& out) {
   out = dense_strides(shape);
-  if (numel(shape) == 0) return true;
+  if (numel(shape) == 0)
+    return true;
   int d = from.rank() - 1;
   int o = shape.rank() - 1;
   while (d >= 0) {
@@ -30,7 +40,8 @@ bool view_strides(const Shape& from, const Strides& from_strides, const Shape& s
     int64_t inner = from_strides[d], old_size = from[d];
     while (d > 0 && (from[d - 1] == 1 || from_strides[d - 1] == old_size * inner)) {
       --d;
-      if (old_size == 1 && from[d] != 1) inner = from_strides[d];
+      if (old_size == 1 && from[d] != 1)
+        inner = from_strides[d];
       old_size *= from[d];
     }
     int64_t new_size = 1;
@@ -38,7 +49,8 @@ bool view_strides(const Shape& from, const Strides& from_strides, const Shape& s
       out.set(o, new_size * inner);
       new_size *= shape[o--];
     }
-    if (new_size != old_size) return false;
+    if (new_size != old_size)
+      return false;
     --d;
   }
   return true;
@@ -46,16 +58,26 @@ bool view_strides(const Shape& from, const Strides& from_strides, const Shape& s
 
 }  // namespace
 
-Tensor::Tensor(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, const Strides& strides,
+Tensor::Tensor(std::shared_ptr<Storage> storage,
+               int64_t offset,
+               const Shape& shape,
+               const Strides& strides,
                DType dtype)
-    : storage_(std::move(storage)), offset_(offset), shape_(shape), strides_(strides), dtype_(dtype) {}
+    : storage_(std::move(storage)),
+      offset_(offset),
+      shape_(shape),
+      strides_(strides),
+      dtype_(dtype) {}
 
-void Tensor::undefined(const char* what) { fail(ErrorKind::usage, "{}: the tensor is undefined", what); }
+void Tensor::undefined(const char* what) {
+  fail(ErrorKind::usage, "{}: the tensor is undefined", what);
+}
 
 bool Tensor::contiguous() const {
   int64_t expected = 1;
   for (int d = rank() - 1; d >= 0; --d) {
-    if (shape_[d] != 1 && strides_[d] != expected) return false;
+    if (shape_[d] != 1 && strides_[d] != expected)
+      return false;
     expected *= shape_[d];
   }
   return true;
@@ -74,8 +96,12 @@ View Tensor::view() const {
 
 void Tensor::check_type(DType wanted) const {
   slot("data");
-  check(dtype_ == wanted, "data: the tensor is {}, asked for as {}", name_of(dtype_), name_of(wanted));
-  check(device().type == DeviceType::cpu || device().type == DeviceType::host, "data: memory of {} can't be read here",
+  check(dtype_ == wanted,
+        "data: the tensor is {}, asked for as {}",
+        name_of(dtype_),
+        name_of(wanted));
+  check(device().type == DeviceType::cpu || device().type == DeviceType::host,
+        "data: memory of {} can't be read here",
         device());
 }
 
@@ -97,7 +123,8 @@ Tensor Tensor::reshape(const Shape& wanted) const {
   Shape target = wanted;
   int inferred = -1;
   for (int d = 0; d < target.rank(); ++d) {
-    if (target[d] != -1) continue;
+    if (target[d] != -1)
+      continue;
     check(inferred < 0, "reshape: one size may be -1: {}", wanted);
     inferred = d;
   }
@@ -107,9 +134,14 @@ Tensor Tensor::reshape(const Shape& wanted) const {
     check(known > 0, "reshape: -1 beside a size of 0 could be any size: {} for {}", wanted, shape_);
     target.set(inferred, numel() / known);
   }
-  check(sg::numel(target) == numel(), "reshape: {} elements don't make {}: {}", numel(), wanted, shape_);
+  check(sg::numel(target) == numel(),
+        "reshape: {} elements don't make {}: {}",
+        numel(),
+        wanted,
+        shape_);
   Strides strides;
-  if (view_strides(shape_, strides_, target, strides)) return {storage_, offset_, target, strides, dtype_};
+  if (view_strides(shape_, strides_, target, strides))
+    return {storage_, offset_, target, strides, dtype_};
   return sg::contiguous(*this).reshape(target);
 }
 
@@ -139,7 +171,12 @@ Tensor Tensor::permute(const Dims& order) const {
 
 Tensor Tensor::slice(int d, int64_t begin, int64_t end) const {
   slot("slice");
-  check(0 <= begin && begin <= end && end <= shape_[d], "slice: [{}, {}) of dimension {} of {}", begin, end, d, shape_);
+  check(0 <= begin && begin <= end && end <= shape_[d],
+        "slice: [{}, {}) of dimension {} of {}",
+        begin,
+        end,
+        d,
+        shape_);
   Shape shape = shape_;
   shape.set(d, end - begin);
   return {storage_, offset_ + begin * strides_[d], shape, strides_, dtype_};
@@ -147,7 +184,8 @@ Tensor Tensor::slice(int d, int64_t begin, int64_t end) const {
 
 Tensor Tensor::select(int d, int64_t index) const {
   slot("select");
-  check(0 <= index && index < shape_[d], "select: index {} of dimension {} of {}", index, d, shape_);
+  check(
+      0 <= index && index < shape_[d], "select: index {} of dimension {} of {}", index, d, shape_);
   return slice(d, index, index + 1).squeeze(d);
 }
 
@@ -167,7 +205,8 @@ Tensor Tensor::expand(const Shape& wanted) const {
 
 Tensor Tensor::unsqueeze(int d) const {
   slot("unsqueeze");
-  if (d < 0) d += rank() + 1;
+  if (d < 0)
+    d += rank() + 1;
   check(0 <= d && d <= rank(), "unsqueeze: dimension {} of {}", d, shape_);
   Shape shape = shape_;
   Strides strides = strides_;
@@ -186,13 +225,23 @@ Tensor Tensor::squeeze(int d) const {
   return {storage_, offset_, shape, strides, dtype_};
 }
 
-Tensor empty(const Shape& shape, DType dtype) { return allocate(shape, dtype, current_device()); }
-Tensor empty(const Shape& shape, DType dtype, Device device) { return allocate(shape, dtype, device); }
-bool unique(const Tensor& x) { return x.storage().use_count() == 1 && x.contiguous(); }
+Tensor empty(const Shape& shape, DType dtype) {
+  return allocate(shape, dtype, current_device());
+}
+Tensor empty(const Shape& shape, DType dtype, Device device) {
+  return allocate(shape, dtype, device);
+}
+bool unique(const Tensor& x) {
+  return x.storage().use_count() == 1 && x.contiguous();
+}
 
-Tensor empty_like(const Tensor& x) { return allocate(x.shape(), x.dtype(), x.device()); }
+Tensor empty_like(const Tensor& x) {
+  return allocate(x.shape(), x.dtype(), x.device());
+}
 
-Tensor zeros(const Shape& shape, DType dtype) { return full(shape, 0, dtype); }
+Tensor zeros(const Shape& shape, DType dtype) {
+  return full(shape, 0, dtype);
+}
 Tensor full(const Shape& shape, double value, DType dtype) {
   Tensor out = empty(shape, dtype);
   fill_(out, value);
@@ -206,12 +255,17 @@ Tensor zeros_like(const Tensor& x) {
 
 template <class T>
 Tensor from_vector(const std::vector<T>& values, const Shape& shape) {
-  check(numel(shape) == static_cast<int64_t>(values.size()), "from_vector: {} values for shape {}", values.size(),
+  check(numel(shape) == static_cast<int64_t>(values.size()),
+        "from_vector: {} values for shape {}",
+        values.size(),
         shape);
   Tensor out = empty(shape, dtype_of<T>);
-  if (out.device().type == DeviceType::meta) return out;
-  if constexpr (std::is_same_v<T, bool>) std::copy(values.begin(), values.end(), out.data<T>());
-  else if (!values.empty()) std::memcpy(out.data<T>(), values.data(), out.bytes());
+  if (out.device().type == DeviceType::meta)
+    return out;
+  if constexpr (std::is_same_v<T, bool>)
+    std::copy(values.begin(), values.end(), out.data<T>());
+  else if (!values.empty())
+    std::memcpy(out.data<T>(), values.data(), out.bytes());
   return out;
 }
 

@@ -1,4 +1,5 @@
-// Tensor: a strided view of a Storage. Copies are cheap and share the storage; nothing here is differentiable.
+// Tensor: a strided view of a Storage. Copies are cheap and share the storage; nothing here is
+// differentiable.
 #pragma once
 #include <memory>
 #include <span>
@@ -15,7 +16,11 @@ namespace sg {
 class Tensor {
  public:
   Tensor() = default;  // undefined
-  Tensor(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, const Strides& strides, DType dtype);
+  Tensor(std::shared_ptr<Storage> storage,
+         int64_t offset,
+         const Shape& shape,
+         const Strides& strides,
+         DType dtype);
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }
@@ -35,7 +40,8 @@ class Tensor {
 
   // What kernels see. An empty slot is an error; the pointer is null on meta.
   View view() const;
-  // Pointer to the first element; T must be the dtype (usage error otherwise). Only for memory this process can read.
+  // Pointer to the first element; T must be the dtype (usage error otherwise). Only for memory this
+  // process can read.
   template <class T>
   T* data() const {
     check_type(dtype_of<T>);
@@ -47,7 +53,8 @@ class Tensor {
   std::vector<T> to_vector() const;  // row-major, any strides
 
   // Views; no data moves. Errors name shapes.
-  Tensor reshape(const Shape& shape) const;  // one size may be −1; copies only where strides allow no view
+  Tensor reshape(
+      const Shape& shape) const;  // one size may be −1; copies only where strides allow no view
   Tensor transpose(int d0, int d1) const;
   Tensor transposed() const { return transpose(-2, -1); }
   Tensor permute(const Dims& order) const;

@@ -15,9 +15,9 @@ namespace detail {
 std::atomic<bool> recording{false};
 
 uint64_t now() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-          .count());
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
 }
 
 }  // namespace detail
@@ -69,7 +69,9 @@ void add(const char* name, uint64_t begin, uint64_t end) {
 }
 }  // namespace detail
 
-bool enabled() { return detail::recording.load(std::memory_order_relaxed); }
+bool enabled() {
+  return detail::recording.load(std::memory_order_relaxed);
+}
 
 void set_rank(int rank) {
   std::lock_guard lock(row().mutex);
@@ -90,16 +92,21 @@ void start(const std::string& file) {
 }
 
 void stop() {
-  if (!enabled()) return;
+  if (!enabled())
+    return;
   detail::recording = false;
   std::lock_guard lock(recorder().mutex);
   auto events = nlohmann::json::array();
   for (auto& r : recorder().rows) {
     std::lock_guard row_lock(r->mutex);
-    events.push_back(
-        {{"ph", "M"}, {"name", "thread_name"}, {"pid", r->rank}, {"tid", r->number}, {"args", {{"name", r->name}}}});
+    events.push_back({{"ph", "M"},
+                      {"name", "thread_name"},
+                      {"pid", r->rank},
+                      {"tid", r->number},
+                      {"args", {{"name", r->name}}}});
     for (const Record& record : r->records) {
-      if (record.begin < recorder().begin) continue;
+      if (record.begin < recorder().begin)
+        continue;
       events.push_back({{"ph", "X"},
                         {"name", record.name},
                         {"pid", r->rank},
@@ -109,7 +116,8 @@ void stop() {
     }
     r->records.clear();
   }
-  write_output(recorder().file, nlohmann::json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump());
+  write_output(recorder().file,
+               nlohmann::json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump());
 }
 
 }  // namespace sg::trace

@@ -1,4 +1,5 @@
-// Recording of what ran when, in Chrome's trace event format (opens in Perfetto and chrome://tracing).
+// Recording of what ran when, in Chrome's trace event format (opens in Perfetto and
+// chrome://tracing).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -6,7 +7,8 @@
 
 namespace sg::trace {
 
-// Recording begins; `stop` writes the file (JSON, atomically) and ends it. Error io when it can't be written.
+// Recording begins; `stop` writes the file (JSON, atomically) and ends it. Error io when it can't
+// be written.
 void start(const std::string& file);
 void stop();
 bool enabled();
@@ -20,14 +22,18 @@ uint64_t now();
 void add(const char* name, uint64_t begin, uint64_t end);
 }  // namespace detail
 
-// The time between construction and destruction. `name` must be a literal. Costs one load when nothing records.
+// The time between construction and destruction. `name` must be a literal. Costs one load when
+// nothing records.
 class Span {
  public:
-  explicit Span(const char* name) : name_(detail::recording.load(std::memory_order_relaxed) ? name : nullptr) {
-    if (name_) begin_ = detail::now();
+  explicit Span(const char* name)
+      : name_(detail::recording.load(std::memory_order_relaxed) ? name : nullptr) {
+    if (name_)
+      begin_ = detail::now();
   }
   ~Span() {
-    if (name_) detail::add(name_, begin_, detail::now());
+    if (name_)
+      detail::add(name_, begin_, detail::now());
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;

@@ -12,21 +12,27 @@ namespace {
 using Contributors = RingTrace::Contributors;
 
 // Rank r's values are all 2^r, so a sum tells who is in it, and who is in it twice.
-Contributors contributors(float value) { return static_cast<Contributors>(value); }
+Contributors contributors(float value) {
+  return static_cast<Contributors>(value);
+}
 
 std::vector<Contributors> contents(const Tensor& x) {
   std::vector<Contributors> blocks;
-  for (const float value : x.to_vector<float>()) blocks.push_back(contributors(value));
+  for (const float value : x.to_vector<float>())
+    blocks.push_back(contributors(value));
   return blocks;
 }
 
-char letter(int block) { return static_cast<char>('A' + block); }
+char letter(int block) {
+  return static_cast<char>('A' + block);
+}
 
 // "B0+B2": block B, summed over ranks 0 and 2.
 std::string sum_text(int block, Contributors who) {
   std::string text;
   for (int rank = 0; who >> rank; ++rank)
-    if (who >> rank & 1) text += fmt::format("{}{}{}", text.empty() ? "" : "+", letter(block), rank);
+    if (who >> rank & 1)
+      text += fmt::format("{}{}{}", text.empty() ? "" : "+", letter(block), rank);
   return text;
 }
 
@@ -51,7 +57,10 @@ std::string step_text(const RingTrace& trace, size_t s) {
     const int next = (rank + 1) % trace.ranks;
     const int block = moves[s].step.send;
     const Contributors sent = s == 0 ? Contributors{1} << rank : moves[s - 1].received;
-    text += fmt::format("  rank {} sends {} to rank {}, which then has {}\n", rank, sum_text(block, sent), next,
+    text += fmt::format("  rank {} sends {} to rank {}, which then has {}\n",
+                        rank,
+                        sum_text(block, sent),
+                        next,
                         sum_text(block, trace.moves[static_cast<size_t>(next)][s].received));
   }
   return text;
@@ -63,7 +72,8 @@ std::string owners_text(const RingTrace& trace) {
   for (int rank = 0; rank < trace.ranks; ++rank)
     for (int block = 0; block < trace.ranks; ++block)
       if (trace.after_scatter[static_cast<size_t>(rank)][static_cast<size_t>(block)] == all)
-        text += fmt::format("{}rank {} has the sum of block {}", text.empty() ? "" : ", ", rank, letter(block));
+        text += fmt::format(
+            "{}rank {} has the sum of block {}", text.empty() ? "" : ", ", rank, letter(block));
   return text;
 }
 
@@ -76,7 +86,8 @@ RingTrace trace_ring(int ranks) {
   trace.after_scatter.resize(n), trace.after_gather.resize(n);
   const auto world = std::make_shared<ThreadWorld>(ranks, 0, 0);
   const auto group = std::make_shared<ThreadGroup>();
-  for (int rank = 0; rank < ranks; ++rank) group->world_ranks.push_back(rank);
+  for (int rank = 0; rank < ranks; ++rank)
+    group->world_ranks.push_back(rank);
   group->slots.resize(n * n);
 
   run_threads(ranks, [&](Comm& comm) {
@@ -84,15 +95,22 @@ RingTrace trace_ring(int ranks) {
     const auto self = static_cast<size_t>(rank);
     const Tensor x = full({ranks}, 1 << rank);
     void* data = x.view().data;
-    const ReduceJob job{&kernel_table(comm.device()), data, data, x.dtype(), x.dtype(),
-                        Shards::even(ranks, ranks),   1,    true};
+    const ReduceJob job{&kernel_table(comm.device()),
+                        data,
+                        data,
+                        x.dtype(),
+                        x.dtype(),
+                        Shards::even(ranks, ranks),
+                        1,
+                        true};
     ThreadTransport transport(world, group, rank, 0);
     CallRecord record;
     record.set_name("ring");
     Watch watch(record, rank, 60, false);
     reduce_ring(transport, job, empty({2}), watch, [&](const RingStep& step, const void* received) {
       trace.moves[self].push_back({step, contributors(*static_cast<const float*>(received))});
-      if (trace.moves[self].size() == n - 1) trace.after_scatter[self] = contents(x);
+      if (trace.moves[self].size() == n - 1)
+        trace.after_scatter[self] = contents(x);
     });
     trace.after_gather[self] = contents(x);
   });
@@ -102,23 +120,38 @@ RingTrace trace_ring(int ranks) {
 std::string explain_ring(int ranks) {
   const RingTrace trace = trace_ring(ranks);
   std::vector<std::vector<Contributors>> start;
-  for (int rank = 0; rank < ranks; ++rank) start.emplace_back(static_cast<size_t>(ranks), Contributors{1} << rank);
+  for (int rank = 0; rank < ranks; ++rank)
+    start.emplace_back(static_cast<size_t>(ranks), Contributors{1} << rank);
   std::string text = fmt::format(
-      "Ring all-reduce on {} ranks: the tensor is cut into {} blocks, A to {}; B0+B1 is block B summed over ranks 0 "
+      "Ring all-reduce on {} ranks: the tensor is cut into {} blocks, A to {}; B0+B1 is block B "
+      "summed over ranks 0 "
       "and "
-      "1.\nEvery rank sends to the next one and receives from the previous one at the same time.\n\nAt the start:\n{}",
-      ranks, ranks, letter(ranks - 1), holdings(start));
+      "1.\nEvery rank sends to the next one and receives from the previous one at the same "
+      "time.\n\nAt the start:\n{}",
+      ranks,
+      ranks,
+      letter(ranks - 1),
+      holdings(start));
   const size_t half = trace.moves[0].size() / 2;
   for (size_t s = 0; s < 2 * half; ++s) {
-    text += fmt::format("\n{}, step {} of {}:\n{}", s < half ? "Scatter-reduce" : "All-gather", s % half + 1, half,
+    text += fmt::format("\n{}, step {} of {}:\n{}",
+                        s < half ? "Scatter-reduce" : "All-gather",
+                        s % half + 1,
+                        half,
                         step_text(trace, s));
     if (s + 1 == half)
-      text += fmt::format("\nAfter the scatter-reduce {}:\n{}", owners_text(trace), holdings(trace.after_scatter));
+      text += fmt::format(
+          "\nAfter the scatter-reduce {}:\n{}", owners_text(trace), holdings(trace.after_scatter));
   }
-  text += fmt::format("\nAfter the all-gather every rank has every sum:\n{}", holdings(trace.after_gather));
+  text += fmt::format("\nAfter the all-gather every rank has every sum:\n{}",
+                      holdings(trace.after_gather));
   return text + fmt::format(
-                    "\nEach rank sent {} blocks of 1/{} of the tensor: 2({} - 1)/{} of its size, however many ranks.\n",
-                    2 * half, ranks, ranks, ranks);
+                    "\nEach rank sent {} blocks of 1/{} of the tensor: 2({} - 1)/{} of its size, "
+                    "however many ranks.\n",
+                    2 * half,
+                    ranks,
+                    ranks,
+                    ranks);
 }
 
 }  // namespace sg::dist

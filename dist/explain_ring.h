@@ -1,5 +1,5 @@
-// The ring all-reduce watched at work: which ranks' values each block holds, step by step, read from the memory of
-// ranks that run dist/comm/reduce.h's reduce_ring.
+// The ring all-reduce watched at work: which ranks' values each block holds, step by step, read
+// from the memory of ranks that run dist/comm/reduce.h's reduce_ring.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,7 +13,8 @@ struct RingTrace {
   using Contributors = uint32_t;  // bit r: rank r's values are in the sum
   struct Move {
     RingStep step;
-    Contributors received = 0;  // what the block that came from the previous rank is now, with the own values added
+    Contributors received =
+        0;  // what the block that came from the previous rank is now, with the own values added
   };
   int ranks = 0;
   std::vector<std::vector<Move>> moves;  // [rank][step]

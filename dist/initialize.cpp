@@ -11,33 +11,47 @@ namespace {
 
 // What elastic determinism needs of the rest; it says so where that was asked for differently.
 void check_elastic(const Options& options, const Comm& comm) {
-  const auto must = [](bool ok, const std::string& what) { check(ok, "elastic determinism: {}", what); };
+  const auto must = [](bool ok, const std::string& what) {
+    check(ok, "elastic determinism: {}", what);
+  };
   must(std::has_single_bit(static_cast<unsigned>(comm.size())),
        fmt::format("the number of ranks must be a power of two, not {}", comm.size()));
   must(options.reduction == Algorithm::ordered,
        fmt::format("sums must be ordered, not {}", name_of(options.reduction)));
   must(!options.prescale_gradients && options.predivide == 1,
-       "the loss is divided by all micro-batches already: no prescaled gradients, no predivide factor");
+       "the loss is divided by all micro-batches already: no prescaled gradients, no predivide "
+       "factor");
   must(options.communication == options.precision,
-       fmt::format("contributions cross in the precision, {}, not in {}", name_of(options.precision),
+       fmt::format("contributions cross in the precision, {}, not in {}",
+                   name_of(options.precision),
                    name_of(*options.communication)));
-  must(options.accumulation != Accumulation::local_first, "accumulation must be ranks_first, not local_first");
+  must(options.accumulation != Accumulation::local_first,
+       "accumulation must be ranks_first, not local_first");
   must(options.engine != EngineKind::zero1 || !options.zero1_all_reduce,
        "zero1 must reduce by reduce_scatter, not all_reduce, which has no room for f32 sums");
 }
 
 // The values that a command line checks by itself; a NaN is never in range.
 void check_values(const Options& options) {
-  check(options.lr >= 0 && std::isfinite(options.lr), "engine: the learning rate must not be negative: {}", options.lr);
+  check(options.lr >= 0 && std::isfinite(options.lr),
+        "engine: the learning rate must not be negative: {}",
+        options.lr);
   check(options.clip >= 0 && std::isfinite(options.clip),
-        "engine: the norm to clip at must not be negative (0: off): {}", options.clip);
+        "engine: the norm to clip at must not be negative (0: off): {}",
+        options.clip);
   check(options.micro_steps > 0, "engine: micro_steps must be positive: {}", options.micro_steps);
   check(options.first_bucket_bytes > 0 && options.bucket_bytes > 0,
-        "engine: bucket sizes must be positive: {} and {} bytes", options.first_bucket_bytes, options.bucket_bytes);
-  check(options.prefetch_elements >= 0 && options.max_live_elements >= 0 && options.persistent_elements >= 0,
+        "engine: bucket sizes must be positive: {} and {} bytes",
+        options.first_bucket_bytes,
+        options.bucket_bytes);
+  check(options.prefetch_elements >= 0 && options.max_live_elements >= 0 &&
+            options.persistent_elements >= 0,
         "engine: numbers of elements must not be negative: prefetch {}, max_live {}, persistent {}",
-        options.prefetch_elements, options.max_live_elements, options.persistent_elements);
-  check(options.predivide > 0 && std::isfinite(options.predivide), "engine: the predivide factor must be positive: {}",
+        options.prefetch_elements,
+        options.max_live_elements,
+        options.persistent_elements);
+  check(options.predivide > 0 && std::isfinite(options.predivide),
+        "engine: the predivide factor must be positive: {}",
         options.predivide);
 }
 
@@ -47,8 +61,14 @@ void check_parameters(const std::vector<Unit>& units) {
     for (size_t i = 0; i < unit.parameters.size(); ++i) {
       const Variable& p = unit.parameters[i];
       check(p.defined(), "initialize: parameter {} of unit '{}' is undefined", i, unit.name);
-      check(p.is_leaf(), "initialize: '{}' of unit '{}' is the result of an op, not a parameter", p.name(), unit.name);
-      check(is_float(p.dtype()), "initialize: '{}' of unit '{}' is {}: parameters are floats", p.name(), unit.name,
+      check(p.is_leaf(),
+            "initialize: '{}' of unit '{}' is the result of an op, not a parameter",
+            p.name(),
+            unit.name);
+      check(is_float(p.dtype()),
+            "initialize: '{}' of unit '{}' is {}: parameters are floats",
+            p.name(),
+            unit.name,
             name_of(p.dtype()));
     }
   }
@@ -56,25 +76,32 @@ void check_parameters(const std::vector<Unit>& units) {
 
 Options resolved(Options options, const Comm& comm) {
   check(options.engine != EngineKind::automatic,
-        "engine auto: a dry run of the model chooses (models::choose_engine); initialize takes its answer");
-  check(options.engine != EngineKind::none || comm.size() == 1, "engine none: one rank, not {}", comm.size());
+        "engine auto: a dry run of the model chooses (models::choose_engine); initialize takes its "
+        "answer");
+  check(options.engine != EngineKind::none || comm.size() == 1,
+        "engine none: one rank, not {}",
+        comm.size());
   check(options.engine != EngineKind::dp || !under_launcher(),
         "engine dp: one process with a replica per thread; use ddp under mpirun");
   check_values(options);
   check(options.precision == DType::f32 || is_16bit(options.precision),
-        "engine: precision {} is none of f32, bf16, f16", name_of(options.precision));
+        "engine: precision {} is none of f32, bf16, f16",
+        name_of(options.precision));
   check(!options.prescale_gradients || options.predivide == 1,
-        "engine: prescaled gradients are divided by all ranks at the loss; a predivide factor of {} has no place there",
+        "engine: prescaled gradients are divided by all ranks at the loss; a predivide factor of "
+        "{} has no place there",
         options.predivide);
   const DType crossing = options.communication.value_or(options.precision);
-  check(crossing == DType::f32 || is_16bit(crossing), "engine: communication in {} is none of f32, bf16, f16",
+  check(crossing == DType::f32 || is_16bit(crossing),
+        "engine: communication in {} is none of f32, bf16, f16",
         name_of(crossing));
   options.communication = crossing;
   if (options.elastic_determinism) {
     check_elastic(options, comm);
     options.accumulation = Accumulation::ranks_first;
   }
-  if (options.accumulation == Accumulation::automatic) options.accumulation = default_order(options.engine);
+  if (options.accumulation == Accumulation::automatic)
+    options.accumulation = default_order(options.engine);
   return options;
 }
 
@@ -96,11 +123,13 @@ std::unique_ptr<BucketEngine> make(std::vector<Unit> units, const Options& optio
 std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& options, Comm& comm) {
   check_parameters(units);
   const Options complete = resolved(options, comm);
-  if (comm.size() > 1) comm.agree({"initialize", Phase::setup}, fields_of(complete));
+  if (comm.size() > 1)
+    comm.agree({"initialize", Phase::setup}, fields_of(complete));
   take_from_other_engines(units);
   auto engine = make(std::move(units), complete, comm);
   engine->start();
-  // While parameters moved into the engine's memory both copies existed: that peak has a place of its own.
+  // While parameters moved into the engine's memory both copies existed: that peak has a place of
+  // its own.
   pool(comm.device()).end_setup();
   return engine;
 }

@@ -21,12 +21,15 @@
 namespace sg::dist {
 namespace {
 
-constexpr double grace = 10;  // seconds beyond the time-out that ranks have to end once one has failed
+constexpr double grace =
+    10;  // seconds beyond the time-out that ranks have to end once one has failed
 
 std::string message_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const std::exception& e) { return e.what(); } catch (...) {
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
     return "an exception of unknown type";
   }
 }
@@ -34,7 +37,9 @@ std::string message_of(const std::exception_ptr& error) {
 int exit_code_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const Error& e) { return e.exit_code(); } catch (...) {
+  } catch (const Error& e) {
+    return e.exit_code();
+  } catch (...) {
     return 1;
   }
 }
@@ -51,25 +56,33 @@ class ThreadRanks {
   ThreadRanks(const CommOptions& options, const std::function<void(Comm&)>& fn)
       : options_(options),
         fn_(fn),
-        world_(std::make_shared<ThreadWorld>(std::max(options.ranks, 1), options.link_bandwidth, options.link_latency)),
+        world_(std::make_shared<ThreadWorld>(
+            std::max(options.ranks, 1), options.link_bandwidth, options.link_latency)),
         group_(std::make_shared<ThreadGroup>()) {
-    check(options.ranks >= 0 && options.ranks <= max_devices, "ranks: {} thread ranks; 1 … {} are possible",
-          options.ranks, max_devices);
+    check(options.ranks >= 0 && options.ranks <= max_devices,
+          "ranks: {} thread ranks; 1 … {} are possible",
+          options.ranks,
+          max_devices);
     check_timeout(options.timeout);
-    for (int rank = 0; rank < world_->ranks; ++rank) group_->world_ranks.push_back(rank);
+    for (int rank = 0; rank < world_->ranks; ++rank)
+      group_->world_ranks.push_back(rank);
     group_->slots.resize(static_cast<size_t>(world_->ranks * world_->ranks));
   }
 
-  // `stuck` is called when ranks go on computing long after another has failed; threads can't be ended from outside.
+  // `stuck` is called when ranks go on computing long after another has failed; threads can't be
+  // ended from outside.
   std::optional<Failure> run(const std::function<void(const Failure&)>& stuck) {
     if (world_->ranks == 1) {
       run_rank(0);
       return failure();
     }
     std::vector<std::thread> threads;
-    for (int rank = 0; rank < world_->ranks; ++rank) threads.emplace_back([this, rank] { run_rank(rank); });
-    if (stuck) await_end(stuck);
-    for (auto& thread : threads) thread.join();
+    for (int rank = 0; rank < world_->ranks; ++rank)
+      threads.emplace_back([this, rank] { run_rank(rank); });
+    if (stuck)
+      await_end(stuck);
+    for (auto& thread : threads)
+      thread.join();
     return failure();
   }
 
@@ -86,10 +99,13 @@ class ThreadRanks {
         fn_(comm);
         comm.leave();
       } catch (...) {
-        fail(rank);  // before comm's end, which waits for calls that peers would otherwise never join
+        fail(rank);  // before comm's end, which waits for calls that peers would otherwise never
+                     // join
         throw;
       }
-    } catch (...) { fail(rank); }
+    } catch (...) {
+      fail(rank);
+    }
     {
       std::lock_guard lock(world_->mutex);
       ++ended_;
@@ -97,25 +113,31 @@ class ThreadRanks {
     world_->changed.notify_all();
   }
 
-  void fail(int rank) { world_->fail(rank, message_of(std::current_exception()), std::current_exception()); }
+  void fail(int rank) {
+    world_->fail(rank, message_of(std::current_exception()), std::current_exception());
+  }
 
   void await_end(const std::function<void(const Failure&)>& stuck) {
     std::unique_lock lock(world_->mutex);
     const auto all_ended = [&] { return ended_ == world_->ranks; };
     world_->changed.wait(lock, [&] { return world_->failed || all_ended(); });
-    if (world_->changed.wait_for(lock, std::chrono::duration<double>(options_.timeout + grace), all_ended)) return;
+    if (world_->changed.wait_for(
+            lock, std::chrono::duration<double>(options_.timeout + grace), all_ended))
+      return;
     lock.unlock();
     stuck(*failure());
   }
 
   std::optional<Failure> failure() {
     std::lock_guard lock(world_->mutex);
-    if (!world_->failed) return std::nullopt;
+    if (!world_->failed)
+      return std::nullopt;
     std::string record;
     for (int rank = 0; rank < world_->ranks; ++rank) {
       record += format_board(rank, world_->boards[static_cast<size_t>(rank)]);
     }
-    if (!record.empty()) record = "last calls, latest first:\n" + record;
+    if (!record.empty())
+      record = "last calls, latest first:\n" + record;
     return Failure{world_->failed_rank, world_->error, record};
   }
 
@@ -126,13 +148,15 @@ class ThreadRanks {
   int ended_ = 0;
 };
 
-// One write, so that ranks' lines don't mix; the line that matters last, where people look. Calls say nothing about a
-// mistake in what the program was asked for.
+// One write, so that ranks' lines don't mix; the line that matters last, where people look. Calls
+// say nothing about a mistake in what the program was asked for.
 void report(int ranks, int rank, const std::exception_ptr& error, const std::string& record) {
   const bool usage = exit_code_of(error) == static_cast<int>(ErrorKind::usage);
   std::string text;
-  if (ranks > 1 && !usage) text += record;
-  if (ranks > 1) text += fmt::format("rank {}: ", rank);
+  if (ranks > 1 && !usage)
+    text += record;
+  if (ranks > 1)
+    text += fmt::format("rank {}: ", rank);
   text += message_of(error) + "\n";
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
@@ -146,7 +170,8 @@ int launch_threads(const CommOptions& options, const std::function<void(Comm&)>&
   for (int rank = 0; rank < ranks; ++rank) {
     DeviceOptions device = options.device;
     const auto i = static_cast<size_t>(rank);
-    if (device.threads == 0) device.threads = threads_for(dealt, i);
+    if (device.threads == 0)
+      device.threads = threads_for(dealt, i);
     set_processors(cpu(rank), dealt[i]);
     configure(cpu(rank), device);
   }
@@ -154,7 +179,8 @@ int launch_threads(const CommOptions& options, const std::function<void(Comm&)>&
     report(ranks, f.rank, f.error, f.record + "other ranks didn't end; the process does\n");
     std::_Exit(exit_code_of(f.error));
   });
-  if (!failure) return 0;
+  if (!failure)
+    return 0;
   report(ranks, failure->rank, failure->error, failure->record);
   return exit_code_of(failure->error);
 }
@@ -173,7 +199,8 @@ int launch_mpi(const CommOptions& options, const std::function<void(Comm&)>& fn)
     return 0;
   } catch (...) {
     const auto error = std::current_exception();
-    if (exit_code_of(error) == static_cast<int>(ErrorKind::peer)) let_lower_ranks_report(comm->rank());
+    if (exit_code_of(error) == static_cast<int>(ErrorKind::peer))
+      let_lower_ranks_report(comm->rank());
     report(comm->size(), comm->rank(), error, comm->flight_record());
     comm->abort(message_of(error), exit_code_of(error));
     return exit_code_of(error);
@@ -183,13 +210,18 @@ int launch_mpi(const CommOptions& options, const std::function<void(Comm&)>& fn)
 int ranks_of(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     std::string_view argument = argv[i];
-    if (argument == "--ranks" && i + 1 < argc) argument = argv[i + 1];
-    else if (argument.rfind("--ranks=", 0) == 0) argument.remove_prefix(8);
-    else continue;
+    if (argument == "--ranks" && i + 1 < argc)
+      argument = argv[i + 1];
+    else if (argument.rfind("--ranks=", 0) == 0)
+      argument.remove_prefix(8);
+    else
+      continue;
     int ranks = 0;
-    const auto [end, error] = std::from_chars(argument.data(), argument.data() + argument.size(), ranks);
+    const auto [end, error] =
+        std::from_chars(argument.data(), argument.data() + argument.size(), ranks);
     check(error == std::errc{} && end == argument.data() + argument.size() && ranks > 0,
-          "--ranks: \"{}\" is no number of ranks", argument);
+          "--ranks: \"{}\" is no number of ranks",
+          argument);
     return ranks;
   }
   return 0;
@@ -202,16 +234,20 @@ namespace {
 // The options' devices while a run lasts, where they say anything of them.
 class RunDevices {
  public:
-  explicit RunDevices(const CommOptions& options) : limited_(options.device.capacity != Pool::unlimited) {
-    if (!limited_ && options.device.threads == 0) return;
+  explicit RunDevices(const CommOptions& options)
+      : limited_(options.device.capacity != Pool::unlimited) {
+    if (!limited_ && options.device.threads == 0)
+      return;
     for (int rank = 0; rank < std::max(options.ranks, 1); ++rank) {
       configure(cpu(rank), options.device);
       devices_.push_back(cpu(rank));
     }
   }
   ~RunDevices() {
-    if (!limited_) return;
-    for (const Device device : devices_) pool(device).set_capacity(Pool::unlimited);
+    if (!limited_)
+      return;
+    for (const Device device : devices_)
+      pool(device).set_capacity(Pool::unlimited);
   }
   RunDevices(const RunDevices&) = delete;
   RunDevices& operator=(const RunDevices&) = delete;
@@ -226,7 +262,8 @@ class RunDevices {
 void run_threads(const CommOptions& options, const std::function<void(Comm&)>& fn) {
   ThreadRanks ranks(options, fn);
   const RunDevices devices(options);
-  if (const auto failure = ranks.run(nullptr)) std::rethrow_exception(failure->error);
+  if (const auto failure = ranks.run(nullptr))
+    std::rethrow_exception(failure->error);
 }
 
 void run_threads(int ranks, const std::function<void(Comm&)>& fn) {

@@ -1,11 +1,13 @@
-// Devices, and what a kernel is handed to run with: a stream handle and scratch memory that its caller allocated.
+// Devices, and what a kernel is handed to run with: a stream handle and scratch memory that its
+// caller allocated.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace sg {
 
-// cpu and cuda compute; host is memory outside any device's pool; meta counts bytes and never backs them.
+// cpu and cuda compute; host is memory outside any device's pool; meta counts bytes and never backs
+// them.
 enum class DeviceType : uint8_t { cpu, cuda, host, meta };
 
 struct Device {

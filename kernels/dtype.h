@@ -11,8 +11,8 @@
 #define SG_HOST_DEVICE
 #endif
 
-// For functions in headers that ISA sources include: inlined always, since the linker would otherwise be free to give
-// every caller the copy that was compiled for AVX-512.
+// For functions in headers that ISA sources include: inlined always, since the linker would
+// otherwise be free to give every caller the copy that was compiled for AVX-512.
 #define SG_INLINE SG_HOST_DEVICE inline __attribute__((always_inline))
 
 namespace sg {
@@ -26,11 +26,16 @@ constexpr size_t size_of(DType t) {
   return sizes[static_cast<int>(t)];
 }
 constexpr const char* name_of(DType t) {
-  constexpr const char* names[dtype_count] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool"};
+  constexpr const char* names[dtype_count] = {
+      "f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool"};
   return names[static_cast<int>(t)];
 }
-constexpr bool is_float(DType t) { return t <= DType::bf16; }
-constexpr bool is_16bit(DType t) { return t == DType::f16 || t == DType::bf16; }
+constexpr bool is_float(DType t) {
+  return t <= DType::bf16;
+}
+constexpr bool is_16bit(DType t) {
+  return t == DType::f16 || t == DType::bf16;
+}
 
 // The upper half of an f32; conversion rounds to nearest even, NaN stays NaN.
 struct bf16 {
@@ -41,7 +46,9 @@ struct bf16 {
     const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
     bits = static_cast<uint16_t>(nan ? (u >> 16) | 0x40u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
   }
-  SG_INLINE explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  SG_INLINE explicit operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
 };
 
 // IEEE binary16; conversion rounds to nearest even, overflow goes to infinity, subnormals are kept.
@@ -55,7 +62,8 @@ struct f16 {
     uint32_t half;
     if (magnitude >= 0x47800000u) {  // 65536 and above, infinity, NaN
       half = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : 0x7c00u;
-    } else if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 leaves the rounded subnormal in the low bits
+    } else if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 leaves the rounded subnormal
+                                           // in the low bits
       half = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
     } else {
       half = (magnitude + 0xc8000fffu + ((magnitude >> 13) & 1u)) >> 13;
@@ -77,15 +85,24 @@ static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2);
 
 template <class T>
 inline constexpr DType dtype_of = [] {
-  if constexpr (std::is_same_v<T, float>) return DType::f32;
-  else if constexpr (std::is_same_v<T, double>) return DType::f64;
-  else if constexpr (std::is_same_v<T, f16>) return DType::f16;
-  else if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
-  else if constexpr (std::is_same_v<T, int32_t>) return DType::i32;
-  else if constexpr (std::is_same_v<T, int64_t>) return DType::i64;
-  else if constexpr (std::is_same_v<T, uint8_t>) return DType::u8;
-  else if constexpr (std::is_same_v<T, bool>) return DType::boolean;
-  else static_assert(sizeof(T) == 0, "not an element type");
+  if constexpr (std::is_same_v<T, float>)
+    return DType::f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::f64;
+  else if constexpr (std::is_same_v<T, f16>)
+    return DType::f16;
+  else if constexpr (std::is_same_v<T, bf16>)
+    return DType::bf16;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return DType::i32;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return DType::i64;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return DType::u8;
+  else if constexpr (std::is_same_v<T, bool>)
+    return DType::boolean;
+  else
+    static_assert(sizeof(T) == 0, "not an element type");
 }();
 
 }  // namespace sg

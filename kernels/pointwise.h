@@ -1,8 +1,8 @@
 // Pointwise ops: one list, one functor each, for host and device.
 //
-// A functor is a template over V: a CPU vector of f32, a plain float or double, or, for ops that supports() names, an
-// integer or bool. It calls exp, log, tanh, erf, sqrt, fma, max, min, select unqualified: element.h has them for plain
-// types, kernels/cpu/vec.h for vectors.
+// A functor is a template over V: a CPU vector of f32, a plain float or double, or, for ops that
+// supports() names, an integer or bool. It calls exp, log, tanh, erf, sqrt, fma, max, min, select
+// unqualified: element.h has them for plain types, kernels/cpu/vec.h for vectors.
 #pragma once
 #include <cstdint>
 
@@ -11,9 +11,10 @@
 
 namespace sg {
 
-// X(name, inputs): the single list that the enum, the names and both backends' dispatch are made from.
-// Inputs in order: relu_backward, gelu_backward, gelu_tanh_backward and silu_backward take (x, dy); tanh_backward and
-// sigmoid_backward take (y, dy); mul_add is a·b + c, rounded once; where is (condition, yes, no).
+// X(name, inputs): the single list that the enum, the names and both backends' dispatch are made
+// from. Inputs in order: relu_backward, gelu_backward, gelu_tanh_backward and silu_backward take
+// (x, dy); tanh_backward and sigmoid_backward take (y, dy); mul_add is a·b + c, rounded once; where
+// is (condition, yes, no).
 // clang-format off
 #define SG_POINTWISE_OPS(X)                                                                     \
   X(add, 2) X(sub, 2) X(mul, 2) X(div, 2) X(maximum, 2) X(minimum, 2)                           \
@@ -44,21 +45,26 @@ constexpr int inputs_of(PointwiseOp op) {
   return counts[static_cast<int>(op)];
 }
 
-// Floats have every op; integers and booleans those that are exact in them (on booleans maximum is "or", minimum
-// "and").
+// Floats have every op; integers and booleans those that are exact in them (on booleans maximum is
+// "or", minimum "and").
 constexpr bool supports(PointwiseOp op, DType t) {
   using enum PointwiseOp;
-  if (is_float(t)) return true;
+  if (is_float(t))
+    return true;
   const bool logical = op == maximum || op == minimum || op == less || op == equal || op == where;
-  if (t == DType::boolean) return logical;
-  return logical || op == add || op == sub || op == mul || op == add_scalar || op == mul_scalar || op == neg ||
-         op == abs || op == mul_add;
+  if (t == DType::boolean)
+    return logical;
+  return logical || op == add || op == sub || op == mul || op == add_scalar || op == mul_scalar ||
+         op == neg || op == abs || op == mul_add;
 }
 // Comparisons give booleans, whatever they compare.
-constexpr bool gives_boolean(PointwiseOp op) { return op == PointwiseOp::less || op == PointwiseOp::equal; }
+constexpr bool gives_boolean(PointwiseOp op) {
+  return op == PointwiseOp::less || op == PointwiseOp::equal;
+}
 // The functor's second argument is the call's scalar.
 constexpr bool has_scalar(PointwiseOp op) {
-  return op == PointwiseOp::add_scalar || op == PointwiseOp::mul_scalar || op == PointwiseOp::pow_scalar;
+  return op == PointwiseOp::add_scalar || op == PointwiseOp::mul_scalar ||
+         op == PointwiseOp::pow_scalar;
 }
 
 namespace element {

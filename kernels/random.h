@@ -1,6 +1,6 @@
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). A draw depends on
-// (seed, op id) as the key and (element, global sample, step) as the counter and on nothing else, so a recomputed,
-// resharded or differently distributed run draws the same numbers.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). A draw
+// depends on (seed, op id) as the key and (element, global sample, step) as the counter and on
+// nothing else, so a recomputed, resharded or differently distributed run draws the same numbers.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,8 @@
 
 namespace sg {
 
-// One op's source of random numbers. Dimension 0 of the op's tensor is the sample; element counts within a sample.
+// One op's source of random numbers. Dimension 0 of the op's tensor is the sample; element counts
+// within a sample.
 struct RandomKey {
   uint64_t seed = 0;
   uint64_t op = 0;  // hash of the module's path and the call's index in the micro-step
@@ -24,8 +25,10 @@ SG_INLINE Philox4 philox(uint64_t key, Philox4 counter) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = 0xD2511F53ull * counter.word[0], p1 = 0xCD9E8D57ull * counter.word[2];
-    counter = {{static_cast<uint32_t>(p1 >> 32) ^ counter.word[1] ^ k0, static_cast<uint32_t>(p1),
-                static_cast<uint32_t>(p0 >> 32) ^ counter.word[3] ^ k1, static_cast<uint32_t>(p0)}};
+    counter = {{static_cast<uint32_t>(p1 >> 32) ^ counter.word[1] ^ k0,
+                static_cast<uint32_t>(p1),
+                static_cast<uint32_t>(p0 >> 32) ^ counter.word[3] ^ k1,
+                static_cast<uint32_t>(p0)}};
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
@@ -42,7 +45,9 @@ SG_INLINE uint64_t philox_key(const RandomKey& k) {
 
 // The counter of elements 4·quad … 4·quad+3 of a sample (absolute number), and their draws.
 SG_INLINE Philox4 counter_of(const RandomKey& k, uint64_t sample, uint64_t quad) {
-  return {{static_cast<uint32_t>(quad), static_cast<uint32_t>(sample), static_cast<uint32_t>(k.step),
+  return {{static_cast<uint32_t>(quad),
+           static_cast<uint32_t>(sample),
+           static_cast<uint32_t>(k.step),
            static_cast<uint32_t>((quad >> 32) ^ (sample >> 32 << 8))}};
 }
 SG_INLINE Philox4 draw(const RandomKey& k, uint64_t sample, uint64_t quad) {
@@ -50,6 +55,8 @@ SG_INLINE Philox4 draw(const RandomKey& k, uint64_t sample, uint64_t quad) {
 }
 
 // Uniform in [0, 1) with 24 bits, exact in f32.
-SG_INLINE float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 5.9604644775390625e-8f; }
+SG_INLINE float uniform(uint32_t word) {
+  return static_cast<float>(word >> 8) * 5.9604644775390625e-8f;
+}
 
 }  // namespace sg

@@ -1,7 +1,9 @@
-// The optimizers' element functors, one for host and device: one update of one element (or one vector of elements).
+// The optimizers' element functors, one for host and device: one update of one element (or one
+// vector of elements).
 //
-// Coefficients are made once on the host; the functor itself has explicit FMAs, IEEE division and square root, so a
-// parameter gets the same bits wherever and in whatever split it is updated. Compile device code without contraction.
+// Coefficients are made once on the host; the functor itself has explicit FMAs, IEEE division and
+// square root, so a parameter gets the same bits wherever and in whatever split it is updated.
+// Compile device code without contraction.
 #pragma once
 #include "kernels/element.h"
 #include "kernels/table.h"
@@ -9,7 +11,8 @@
 namespace sg::element {
 
 // Kingma and Ba, 2015; decoupled weight decay by Loshchilov and Hutter, 2019.
-//   m = β1·m + (1 − β1)·g    v = β2·v + (1 − β2)·g²    p −= lr / (1 − β1^t) · m / (√v / √(1 − β2^t) + ε)
+//   m = β1·m + (1 − β1)·g    v = β2·v + (1 − β2)·g²    p −= lr / (1 − β1^t) · m / (√v / √(1 − β2^t)
+//   + ε)
 // The first step is −lr·g / (|g| + ε), in which the betas and their roundings cancel.
 struct Adam {
   float factor, decay, beta1, rest1, beta2, rest2, step, root_correction, eps, first_step;
@@ -32,16 +35,21 @@ struct Adam {
   template <class V>
   SG_INLINE void operator()(V& p, V g, V& m, V& v) const {
     g = g * V(factor);
-    if (decoupled) p = fma(V(decay), p, p);
-    else g = fma(V(decay), p, g);
+    if (decoupled)
+      p = fma(V(decay), p, p);
+    else
+      g = fma(V(decay), p, g);
     m = fma(V(beta1), m, V(rest1) * g);
     v = fma(V(beta2), v, V(rest2) * g * g);
-    if (first) p = fma(V(first_step), g / (abs(g) + V(eps)), p);
-    else p = fma(V(step), m / fma(sqrt(v), V(root_correction), V(eps)), p);
+    if (first)
+      p = fma(V(first_step), g / (abs(g) + V(eps)), p);
+    else
+      p = fma(V(step), m / fma(sqrt(v), V(root_correction), V(eps)), p);
   }
 };
 
-// g += decay·p    b = momentum·b + g    p −= lr·b, or with Nesterov's momentum p −= lr·(g + momentum·b)
+// g += decay·p    b = momentum·b + g    p −= lr·b, or with Nesterov's momentum p −= lr·(g +
+// momentum·b)
 struct Sgd {
   float factor, decay, step, momentum;
   bool nesterov, first;

@@ -22,7 +22,8 @@ struct View {
 
   SG_INLINE int64_t numel() const {
     int64_t n = 1;
-    for (int d = 0; d < rank; ++d) n *= shape[d];
+    for (int d = 0; d < rank; ++d)
+      n *= shape[d];
     return n;
   }
   // Size and stride of dimension d, counted from the end when negative.
@@ -33,7 +34,8 @@ struct View {
   SG_INLINE bool contiguous() const {
     int64_t expected = 1;
     for (int d = rank - 1; d >= 0; --d) {
-      if (shape[d] != 1 && strides[d] != expected) return false;
+      if (shape[d] != 1 && strides[d] != expected)
+        return false;
       expected *= shape[d];
     }
     return true;

@@ -6,7 +6,9 @@ namespace sg::nn {
 namespace {
 
 const CausalSelfAttentionOptions& checked(const CausalSelfAttentionOptions& o) {
-  check(o.heads > 0 && o.width > 0 && o.width % o.heads == 0, "attention: {} heads don't divide width {}", o.heads,
+  check(o.heads > 0 && o.width > 0 && o.width % o.heads == 0,
+        "attention: {} heads don't divide width {}",
+        o.heads,
         o.width);
   check(0 <= o.dropout && o.dropout < 1, "attention: dropout must lie in [0, 1): {}", o.dropout);
   return o;
@@ -20,7 +22,11 @@ CausalSelfAttention::CausalSelfAttention(const CausalSelfAttentionOptions& o)
            .bias = o.bias,
            .weight_init = o.init,
            .bias_init = o.bias_init}),
-      out({.in = o.width, .out = o.width, .bias = o.bias, .weight_init = o.out_init, .bias_init = o.bias_init}),
+      out({.in = o.width,
+           .out = o.width,
+           .bias = o.bias,
+           .weight_init = o.out_init,
+           .bias_init = o.bias_init}),
       heads_(o.heads),
       dropout_(o.dropout) {
   add("qkv", qkv);

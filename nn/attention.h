@@ -10,7 +10,8 @@ struct CausalSelfAttentionOptions {
   float dropout = 0;                                     // of attention weights
   Initialiser init = {}, out_init = {}, bias_init = {};  // empty: Linear's
 };
-// x (b,t,width) → (b,t,width). One projection makes queries, keys and values, (3·width, width) in this order.
+// x (b,t,width) → (b,t,width). One projection makes queries, keys and values, (3·width, width) in
+// this order.
 class CausalSelfAttention final : public Layer {
  public:
   explicit CausalSelfAttention(const CausalSelfAttentionOptions& options);

@@ -1,4 +1,5 @@
-// Initial values of parameters. Random ones depend on the key alone: (seed, hash of the parameter's path).
+// Initial values of parameters. Random ones depend on the key alone: (seed, hash of the parameter's
+// path).
 #pragma once
 #include <functional>
 #include <string_view>
@@ -11,11 +12,15 @@ namespace sg::nn {
 using Initialiser = std::function<void(const Tensor& parameter, const RandomKey& key)>;
 
 Initialiser constant(double value);
-inline Initialiser zeros() { return constant(0); }
-inline Initialiser ones() { return constant(1); }
+inline Initialiser zeros() {
+  return constant(0);
+}
+inline Initialiser ones() {
+  return constant(1);
+}
 Initialiser normal(float deviation, float mean = 0);
-Initialiser uniform(float bound);                             // in [−bound, bound)
-Initialiser fan_in_uniform(int64_t fan_in);                   // PyTorch's default for Linear: bound 1/√fan_in
+Initialiser uniform(float bound);            // in [−bound, bound)
+Initialiser fan_in_uniform(int64_t fan_in);  // PyTorch's default for Linear: bound 1/√fan_in
 Initialiser xavier_uniform(int64_t fan_in, int64_t fan_out);  // Glorot and Bengio, 2010
 Initialiser kaiming_normal(int64_t fan_in);                   // He et al., 2015, for ReLU
 

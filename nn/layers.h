@@ -1,4 +1,5 @@
-// The layers that models are built of. Options have designated initialisers: Linear({.in = 768, .out = 3072}).
+// The layers that models are built of. Options have designated initialisers: Linear({.in = 768,
+// .out = 3072}).
 #pragma once
 #include <memory>
 #include <utility>
@@ -70,8 +71,8 @@ class RMSNorm final : public Layer {
   const float eps_;
 };
 
-// In training mode zeroes each element with `probability` and scales the others by 1/(1 − probability). Needs an
-// nn::MicroStepScope then; dimension 0 is the sample.
+// In training mode zeroes each element with `probability` and scales the others by 1/(1 −
+// probability). Needs an nn::MicroStepScope then; dimension 0 is the sample.
 class Dropout final : public Layer {
  public:
   explicit Dropout(float probability);
@@ -95,7 +96,8 @@ class MLP final : public Layer {
   Linear in, out;
 };
 
-// Layers one after the other, owned: Sequential(std::make_unique<Linear>(…), std::make_unique<MLP>(…)).
+// Layers one after the other, owned: Sequential(std::make_unique<Linear>(…),
+// std::make_unique<MLP>(…)).
 class Sequential final : public Layer {
  public:
   template <class... Layers>

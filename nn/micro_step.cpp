@@ -13,8 +13,10 @@ namespace {
 thread_local MicroStep* current = nullptr;
 
 ThreadState::Copy copy_of_current() {
-  if (!current) return [] { return ThreadState::Restored(); };
-  return [state = *current] { return ThreadState::Restored(std::make_shared<MicroStepScope>(state)); };
+  if (!current)
+    return [] { return ThreadState::Restored(); };
+  return
+      [state = *current] { return ThreadState::Restored(std::make_shared<MicroStepScope>(state)); };
 }
 
 // Once, before the first micro-step.
@@ -29,21 +31,26 @@ void add_to_recompute() {
 }  // namespace
 
 MicroStepScope::MicroStepScope(uint64_t seed, uint64_t step, uint64_t first_sample)
-    : MicroStepScope(MicroStep{.seed = seed, .step = step, .first_sample = first_sample, .calls = {}}) {}
+    : MicroStepScope(
+          MicroStep{.seed = seed, .step = step, .first_sample = first_sample, .calls = {}}) {}
 MicroStepScope::MicroStepScope(MicroStep state) : own_(std::move(state)), previous_(current) {
   add_to_recompute();
   current = &own_;
 }
-MicroStepScope::~MicroStepScope() { current = previous_; }
+MicroStepScope::~MicroStepScope() {
+  current = previous_;
+}
 
-MicroStep* current_micro_step() { return current; }
+MicroStep* current_micro_step() {
+  return current;
+}
 
 RandomKey next_key(std::string_view path) {
-  check(
-      current != nullptr,
-      "dropout: {} runs in training mode outside of a micro-step; open an nn::MicroStepScope(seed, step, first sample) "
-      "around the forward pass, or call eval() on the model",
-      path);
+  check(current != nullptr,
+        "dropout: {} runs in training mode outside of a micro-step; open an "
+        "nn::MicroStepScope(seed, step, first sample) "
+        "around the forward pass, or call eval() on the model",
+        path);
   const uint64_t hash = hash_path(path);
   return {.seed = current->seed,
           .op = hash + current->calls[hash]++,

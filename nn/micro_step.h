@@ -8,8 +8,9 @@
 
 namespace sg::nn {
 
-// What the running micro-step draws with, per thread. `calls` counts each path's draws, so that a module that is called
-// twice drops different elements; recompute (autograd/recompute.h) puts the whole value back as it was.
+// What the running micro-step draws with, per thread. `calls` counts each path's draws, so that a
+// module that is called twice drops different elements; recompute (autograd/recompute.h) puts the
+// whole value back as it was.
 struct MicroStep {
   uint64_t seed = 0;
   uint64_t step = 0;          // optimizer step

@@ -1,20 +1,23 @@
-// Module: a part of a model that owns parameters, buffers and other modules, and names them by dotted paths.
+// Module: a part of a model that owns parameters, buffers and other modules, and names them by
+// dotted paths.
 //
 //   struct Affine : nn::Module {
-//     Affine(int64_t n) : gain(add_parameter("gain", {n}, nn::ones())), norm(n) { add("norm", norm); }
-//     Variable forward(const Variable& x) {
+//     Affine(int64_t n) : gain(add_parameter("gain", {n}, nn::ones())), norm(n) { add("norm",
+//     norm); } Variable forward(const Variable& x) {
 //       return in_unit([&] { return mul(norm.forward(x), gain); });
 //     }
 //     Variable gain;
 //     nn::LayerNorm norm;
 //   };
 //
-// in_unit matters where the module is a unit (add_unit, or a whole model without units): an engine gathers what the
-// unit needs for just that call, and sends for the next one's meanwhile. Where it is forgotten the bits are the same,
-// but zero3 gathers on first use and keeps the unit until the micro-step's end.
+// in_unit matters where the module is a unit (add_unit, or a whole model without units): an engine
+// gathers what the unit needs for just that call, and sends for the next one's meanwhile. Where it
+// is forgotten the bits are the same, but zero3 gathers on first use and keeps the unit until the
+// micro-step's end.
 //
-// Children are ordinary members that register themselves in the constructor; a module never moves. Parameters lie on
-// the current device; what they hold is undefined until initialise() or load_state().
+// Children are ordinary members that register themselves in the constructor; a module never moves.
+// Parameters lie on the current device; what they hold is undefined until initialise() or
+// load_state().
 #pragma once
 #include <functional>
 #include <map>
@@ -39,22 +42,26 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  const std::string& path() const { return path_; }  // from the root, "blocks.0.attention"; empty for the root itself
-  std::vector<Variable> parameters() const;          // in registration order, a tied one once, under its first name
-  int64_t parameter_count() const;                   // elements, a tied one once
+  const std::string& path() const {
+    return path_;
+  }  // from the root, "blocks.0.attention"; empty for the root itself
+  std::vector<Variable> parameters()
+      const;                        // in registration order, a tied one once, under its first name
+  int64_t parameter_count() const;  // elements, a tied one once
 
-  // Sets every parameter from (seed, its path): the same values whatever else the model holds, on any rank. Parameters
-  // on meta get theirs from an engine (Unit::initial).
+  // Sets every parameter from (seed, its path): the same values whatever else the model holds, on
+  // any rank. Parameters on meta get theirs from an engine (Unit::initial).
   void initialise(uint64_t seed);
 
-  // Parameters (a tied one once, under its first name) and buffers; the tensors are shared, not copied.
+  // Parameters (a tied one once, under its first name) and buffers; the tensors are shared, not
+  // copied.
   StateDict state() const;
-  // Copies values in. Error bad_input names what is missing, left over or of another shape; nothing is changed then.
-  // Usage error on meta, which keeps no values.
+  // Copies values in. Error bad_input names what is missing, left over or of another shape; nothing
+  // is changed then. Usage error on meta, which keeps no values.
   void load_state(const StateDict& state);
 
-  // What an engine gathers, runs and releases as one: the modules registered by add_unit, or the whole module where
-  // there is none. Usage error when a parameter lies outside of every unit.
+  // What an engine gathers, runs and releases as one: the modules registered by add_unit, or the
+  // whole module where there is none. Usage error when a parameter lies outside of every unit.
   std::vector<Unit> units() const;
 
   void train(bool on = true);  // for the module and all below it: dropout is active
@@ -63,13 +70,15 @@ class Module {
 
  protected:
   Variable add_parameter(const std::string& name, const Shape& shape, Initialiser initialiser);
-  void tie_parameter(const std::string& name, const Variable& parameter);  // owned and initialised elsewhere
-  Tensor add_buffer(const std::string& name, Tensor buffer);               // part of the state, never trained
+  void tie_parameter(const std::string& name,
+                     const Variable& parameter);              // owned and initialised elsewhere
+  Tensor add_buffer(const std::string& name, Tensor buffer);  // part of the state, never trained
   void add(const std::string& name, Module& child);
   // `forward`: how an engine may call it (Unit::forward); it goes through the child's in_unit.
   void add_unit(const std::string& name, Module& child, UnitForward forward = {});
 
-  // Runs a unit's forward with its hooks; elsewhere just runs it. A unit's forward should go through here.
+  // Runs a unit's forward with its hooks; elsewhere just runs it. A unit's forward should go
+  // through here.
   template <class Forward>
   auto in_unit(Forward&& forward) {
     return call_unit(hooks_, std::forward<Forward>(forward));
@@ -88,11 +97,14 @@ class Module {
     bool unit;
     UnitForward forward;
   };
-  std::string join(const std::string& name) const { return path_.empty() ? name : path_ + "." + name; }
+  std::string join(const std::string& name) const {
+    return path_.empty() ? name : path_ + "." + name;
+  }
   void set_path(const std::string& path);
   void add_child(const std::string& name, Module& child, bool unit, UnitForward forward);
   void check_name(const std::string& name) const;
-  void visit(const std::function<void(const Module&)>& visitor) const;  // itself, then children in order
+  void visit(
+      const std::function<void(const Module&)>& visitor) const;  // itself, then children in order
   void collect_units(std::vector<Unit>& units) const;
   std::function<void(const Variable&, const Tensor&)> initial_values() const;
 

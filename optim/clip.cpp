@@ -18,14 +18,21 @@ struct TreeNode {
 };
 
 TreeNode root_of(int64_t total) {
-  return {0, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(total, 1))))};
+  return {0,
+          static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(total, 1))))};
 }
 
-void cover(TreeNode node, std::span<const double> sums, int64_t first, int64_t total, std::vector<Subtree>& out) {
+void cover(TreeNode node,
+           std::span<const double> sums,
+           int64_t first,
+           int64_t total,
+           std::vector<Subtree>& out) {
   const int64_t end = node.end(total), last = first + static_cast<int64_t>(sums.size());
-  if (node.begin >= last || end <= first) return;
+  if (node.begin >= last || end <= first)
+    return;
   if (node.begin >= first && end <= last) {
-    const auto held = sums.subspan(static_cast<size_t>(node.begin - first), static_cast<size_t>(end - node.begin));
+    const auto held = sums.subspan(static_cast<size_t>(node.begin - first),
+                                   static_cast<size_t>(end - node.begin));
     out.push_back({node.begin, end, tree_sum(held)});
     return;
   }
@@ -34,13 +41,17 @@ void cover(TreeNode node, std::span<const double> sums, int64_t first, int64_t t
 }
 
 double join(TreeNode node, std::span<const Subtree>& parts, int64_t total) {
-  invariant(!parts.empty() && parts[0].begin == node.begin, "join: chunks from {} on are missing", node.begin);
+  invariant(!parts.empty() && parts[0].begin == node.begin,
+            "join: chunks from {} on are missing",
+            node.begin);
   if (parts[0].end == node.end(total)) {
     const double sum = parts[0].sum;
     parts = parts.subspan(1);
     return sum;
   }
-  invariant(node.width > 1 && parts[0].end < node.end(total), "join: chunks {} … {} aren't a subtree", parts[0].begin,
+  invariant(node.width > 1 && parts[0].end < node.end(total),
+            "join: chunks {} … {} aren't a subtree",
+            parts[0].begin,
             parts[0].end);
   const double left = join(node.left(), parts, total);
   return node.right().begin < total ? left + join(node.right(), parts, total) : left;
@@ -50,12 +61,14 @@ double join(TreeNode node, std::span<const Subtree>& parts, int64_t total) {
 
 std::vector<Subtree> subtrees(std::span<const double> sums, int64_t first, int64_t total) {
   std::vector<Subtree> out;
-  if (!sums.empty()) cover(root_of(total), sums, first, total, out);
+  if (!sums.empty())
+    cover(root_of(total), sums, first, total, out);
   return out;
 }
 
 double join(std::span<const Subtree> parts, int64_t total) {
-  if (total == 0) return 0;
+  if (total == 0)
+    return 0;
   const double sum = join(root_of(total), parts, total);
   invariant(parts.empty(), "join: {} parts are left over", parts.size());
   return sum;
@@ -63,7 +76,8 @@ double join(std::span<const Subtree> parts, int64_t total) {
 
 std::vector<double> chunk_sums(const Tensor& gradient) {
   const Tensor sums = sum_squares(gradient);
-  if (sums.device().type == DeviceType::meta) return std::vector<double>(static_cast<size_t>(sums.numel()), 0.0);
+  if (sums.device().type == DeviceType::meta)
+    return std::vector<double>(static_cast<size_t>(sums.numel()), 0.0);
   return to(sums, host).to_vector<double>();
 }
 

@@ -1,8 +1,10 @@
-// The global gradient norm, with the same bits however parameters are split over ranks, and the factor that clips.
+// The global gradient norm, with the same bits however parameters are split over ranks, and the
+// factor that clips.
 //
-// A parameter is cut into chunks of norm_chunk elements. Their sums of squares add up as a binary tree: adjacent pairs,
-// an odd last one carried up; then the parameters' sums, in registration order, likewise. A rank that holds some of a
-// parameter's chunks sends only the sums of the largest subtrees that it holds whole.
+// A parameter is cut into chunks of norm_chunk elements. Their sums of squares add up as a binary
+// tree: adjacent pairs, an odd last one carried up; then the parameters' sums, in registration
+// order, likewise. A rank that holds some of a parameter's chunks sends only the sums of the
+// largest subtrees that it holds whole.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -19,21 +21,25 @@ struct Subtree {
   double sum = 0;
 };
 
-inline int64_t chunks_of(int64_t elements) { return (elements + norm_chunk - 1) / norm_chunk; }
+inline int64_t chunks_of(int64_t elements) {
+  return (elements + norm_chunk - 1) / norm_chunk;
+}
 
-// The largest whole subtrees of a run of chunks, in order. `sums` are the chunks first, first + 1, … of a parameter of
-// `total`.
+// The largest whole subtrees of a run of chunks, in order. `sums` are the chunks first, first + 1,
+// … of a parameter of `total`.
 std::vector<Subtree> subtrees(std::span<const double> sums, int64_t first, int64_t total);
-// Their sum, which is tree_sum of all chunks. `parts` are in order and cover 0 … total−1; anything else is a Bug.
+// Their sum, which is tree_sum of all chunks. `parts` are in order and cover 0 … total−1; anything
+// else is a Bug.
 double join(std::span<const Subtree> parts, int64_t total);
 
 // Sums of squares by chunk of a dense one-dimensional gradient; zeros on meta.
 std::vector<double> chunk_sums(const Tensor& gradient);
 
-// `more` times the norm of gradients that are `scale` times too large, from their parameters' sums of squares.
+// `more` times the norm of gradients that are `scale` times too large, from their parameters' sums
+// of squares.
 double global_norm(std::span<const double> parameter_sums, double scale = 1, double more = 1);
-// What the optimizer multiplies gradients by: more · min(1, clip / (norm + 1e-6)) / scale, or more / scale where clip
-// is 0 (off).
+// What the optimizer multiplies gradients by: more · min(1, clip / (norm + 1e-6)) / scale, or more
+// / scale where clip is 0 (off).
 float clip_factor(double norm, double clip, double scale = 1, double more = 1);
 
 }  // namespace sg::optim

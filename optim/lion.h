@@ -11,13 +11,17 @@ struct LionSettings {
 
 class Lion final : public Optimizer {
  public:
-  Lion(std::vector<ParameterGroup> groups, const LionSettings& settings) : Optimizer(std::move(groups)), s_(settings) {}
+  Lion(std::vector<ParameterGroup> groups, const LionSettings& settings)
+      : Optimizer(std::move(groups)), s_(settings) {}
   std::vector<std::string> state_names() const override { return {"momentum"}; }
 
  private:
   void apply(const Slice& slice, float lr, float weight_decay, float factor) override {
     check_state("lion", slice, 1);
-    lion_(slice.master, slice.gradient, slice.state[0], slice.parameter,
+    lion_(slice.master,
+          slice.gradient,
+          slice.state[0],
+          slice.parameter,
           {.lr = lr,
            .beta1 = static_cast<float>(s_.beta1),
            .beta2 = static_cast<float>(s_.beta2),

@@ -1,4 +1,5 @@
-// The loss scale of f16 training: large enough that small gradients survive, lowered when large ones overflow.
+// The loss scale of f16 training: large enough that small gradients survive, lowered when large
+// ones overflow.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -25,11 +26,11 @@ class LossScaler {
 
   explicit LossScaler(const LossScaleOptions& options);  // usage error for values out of range
 
-  // Multiplies the loss. Gradients are unscaled with the scale that multiplied their loss: read it before backward,
-  // keep it.
+  // Multiplies the loss. Gradients are unscaled with the scale that multiplied their loss: read it
+  // before backward, keep it.
   double scale() const { return state_.scale; }
-  // What became of a step, told once a step and alike on every rank. Error numeric after an overflow at the smallest
-  // scale; `culprits` names the parameters that overflowed.
+  // What became of a step, told once a step and alike on every rank. Error numeric after an
+  // overflow at the smallest scale; `culprits` names the parameters that overflowed.
   void update(bool overflow, const std::string& culprits = {});
 
   const State& state() const { return state_; }  // of checkpoints

@@ -10,13 +10,18 @@
 namespace sg::optim {
 
 double checked_learning_rate(double lr) {
-  check(lr >= 0 && std::isfinite(static_cast<float>(lr)), "optimizer: the learning rate must not be negative: {}", lr);
+  check(lr >= 0 && std::isfinite(static_cast<float>(lr)),
+        "optimizer: the learning rate must not be negative: {}",
+        lr);
   return lr;
 }
 
 void Optimizer::check_state(const char* optimizer, const Slice& slice, size_t arrays) {
-  check(slice.state.size() == arrays, "{}: {} arrays of state, not {}: make them with make_state", optimizer,
-        slice.state.size(), arrays);
+  check(slice.state.size() == arrays,
+        "{}: {} arrays of state, not {}: make them with make_state",
+        optimizer,
+        slice.state.size(),
+        arrays);
 }
 
 std::vector<Tensor> Optimizer::make_state(int64_t elements, Device device) const {
@@ -31,41 +36,61 @@ std::vector<Tensor> Optimizer::make_state(int64_t elements, Device device) const
 
 void Optimizer::step(std::span<const Slice> slices, float factor) {
   advance();
-  for (const Slice& slice : slices) update(slice, factor);
+  for (const Slice& slice : slices)
+    update(slice, factor);
 }
 
 void Optimizer::update(const Slice& slice, float factor) {
   invariant(t_ > 0, "optimizer: update came before advance");
   invariant(slice.group < groups_.size(), "optimizer: group {} of {}", slice.group, groups_.size());
-  check(slice.master.defined() && slice.gradient.defined(), "optimizer: a slice without master or gradient");
-  check(std::isfinite(factor) && factor >= 0, "optimizer: gradients can't be multiplied by {}", factor);
-  if (slice.master.numel() == 0) return;
+  check(slice.master.defined() && slice.gradient.defined(),
+        "optimizer: a slice without master or gradient");
+  check(std::isfinite(factor) && factor >= 0,
+        "optimizer: gradients can't be multiplied by {}",
+        factor);
+  if (slice.master.numel() == 0)
+    return;
   const ParameterGroup& group = groups_[slice.group];
   check(group.weight_decay >= 0 && std::isfinite(group.weight_decay) && group.lr_factor >= 0 &&
             std::isfinite(group.lr_factor),
-        "optimizer: group '{}': weight_decay {} and lr_factor {} must not be negative", group.name, group.weight_decay,
+        "optimizer: group '{}': weight_decay {} and lr_factor {} must not be negative",
+        group.name,
+        group.weight_decay,
         group.lr_factor);
-  apply(slice, static_cast<float>(lr_ * group.lr_factor), static_cast<float>(group.weight_decay), factor);
+  apply(slice,
+        static_cast<float>(lr_ * group.lr_factor),
+        static_cast<float>(group.weight_decay),
+        factor);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& o) {
   // As f32, which the update is computed in.
   const auto in_unit_interval = [](const char* name, double value) {
-    check(0 <= value && static_cast<float>(value) < 1, "optimizer: {} must lie in [0, 1): {}", name, value);
+    check(0 <= value && static_cast<float>(value) < 1,
+          "optimizer: {} must lie in [0, 1): {}",
+          name,
+          value);
   };
   in_unit_interval("beta1", o.beta1);
   in_unit_interval("beta2", o.beta2);
   in_unit_interval("momentum", o.momentum);
-  check(o.weight_decay >= 0 && std::isfinite(o.weight_decay), "optimizer: weight_decay must not be negative: {}",
+  check(o.weight_decay >= 0 && std::isfinite(o.weight_decay),
+        "optimizer: weight_decay must not be negative: {}",
         o.weight_decay);
-  check(static_cast<float>(o.eps) > 0 && std::isfinite(o.eps), "optimizer: eps must be positive: {}", o.eps);
-  std::vector<ParameterGroup> groups = {{.name = "decay", .weight_decay = o.weight_decay}, {.name = "no_decay"}};
+  check(static_cast<float>(o.eps) > 0 && std::isfinite(o.eps),
+        "optimizer: eps must be positive: {}",
+        o.eps);
+  std::vector<ParameterGroup> groups = {{.name = "decay", .weight_decay = o.weight_decay},
+                                        {.name = "no_decay"}};
   if (o.type == "adamw" || o.type == "adam") {
-    const AdamSettings settings{.beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .decoupled = o.type == "adamw"};
+    const AdamSettings settings{
+        .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .decoupled = o.type == "adamw"};
     return std::make_unique<Adam>(std::move(groups), settings);
   }
-  if (o.type == "sgd") return std::make_unique<Sgd>(std::move(groups), SgdSettings{o.momentum, o.nesterov});
-  if (o.type == "lion") return std::make_unique<Lion>(std::move(groups), LionSettings{o.beta1, o.beta2});
+  if (o.type == "sgd")
+    return std::make_unique<Sgd>(std::move(groups), SgdSettings{o.momentum, o.nesterov});
+  if (o.type == "lion")
+    return std::make_unique<Lion>(std::move(groups), LionSettings{o.beta1, o.beta2});
   fail(ErrorKind::usage, "optimizer: unknown type '{}': adamw, adam, sgd, lion", o.type);
 }
 

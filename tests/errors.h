@@ -8,7 +8,8 @@
 
 namespace sg::test {
 
-// The message of the Error of this kind that fn must throw; a failed expectation when it throws none.
+// The message of the Error of this kind that fn must throw; a failed expectation when it throws
+// none.
 template <class F>
 std::string error_of(ErrorKind kind, F fn) {
   try {

@@ -14,10 +14,13 @@ namespace {
 using namespace kernels;
 using Deal = ThreadPool::Deal;
 
-// Costs are in elements that a row-wise kernel reads or writes once; a core multiplies some tens of numbers meanwhile.
+// Costs are in elements that a row-wise kernel reads or writes once; a core multiplies some tens of
+// numbers meanwhile.
 constexpr double products_a_touch = 60;
 
-double number(int64_t x) { return static_cast<double>(x); }
+double number(int64_t x) {
+  return static_cast<double>(x);
+}
 
 // `each` for every item of a chunk.
 Phase chunks(const plan::Chunks& c, double each) {
@@ -39,12 +42,15 @@ Kernel pointwise(const std::string& name, int64_t rows, int64_t n, int arrays) {
   return {name, {chunks(pieces, number(row.size(0)) * arrays)}};
 }
 
-Kernel update(const std::string& name, int64_t n, int arrays) { return {name, {chunks(plan::update(n), arrays)}}; }
+Kernel update(const std::string& name, int64_t n, int arrays) {
+  return {name, {chunks(plan::update(n), arrays)}};
+}
 
 Kernel column_sums(const std::string& name, int64_t rows, int64_t n, int arrays, int sums) {
   const plan::ColumnSums cuts = plan::column_sums(rows, n);
   return {name,
-          {chunks(cuts.rows, number(n) * (arrays + sums)), chunks(cuts.columns, number(cuts.rows.count() * sums))}};
+          {chunks(cuts.rows, number(n) * (arrays + sums)),
+           chunks(cuts.columns, number(cuts.rows.count() * sums))}};
 }
 
 Kernel product(const std::string& name, const plan::Product& p) {
@@ -60,24 +66,31 @@ Kernel product(const std::string& name, const plan::Product& p) {
   Kernel kernel{name, {{p.batch * t.tiles_m * t.tiles_n * t.parts(), cost, Deal::shares}}};
   if (plan::turns_first(p, t)) {
     if (p.a_transposed)
-      kernel.phases.push_back(chunks(plan::turned(std::max(p.m, p.k)), number(2 * std::min(p.m, p.k))));
+      kernel.phases.push_back(
+          chunks(plan::turned(std::max(p.m, p.k)), number(2 * std::min(p.m, p.k))));
     if (p.b_transposed)
-      kernel.phases.push_back(chunks(plan::turned(std::max(p.n, p.k)), number(2 * std::min(p.n, p.k))));
+      kernel.phases.push_back(
+          chunks(plan::turned(std::max(p.n, p.k)), number(2 * std::min(p.n, p.k))));
   }
-  if (t.halved) kernel.phases.push_back(chunks(plan::second_halves(p.m, p.n), number(3 * p.n)));
+  if (t.halved)
+    kernel.phases.push_back(chunks(plan::second_halves(p.m, p.n), number(3 * p.n)));
   return kernel;
 }
 
 // A linear layer's three: y = x·wᵀ, dx = dy·w, dw = dyᵀ·x.
-void append_linear(std::vector<Kernel>& out, const std::string& name, int64_t rows, int64_t from, int64_t to,
+void append_linear(std::vector<Kernel>& out,
+                   const std::string& name,
+                   int64_t rows,
+                   int64_t from,
+                   int64_t to,
                    size_t item) {
   out.push_back(product(name + " forward", {1, rows, to, from, false, true, item}));
   out.push_back(product(name + " dx", {1, rows, from, to, false, false, item}));
   out.push_back(product(name + " dw", {1, to, from, rows, true, false, item}));
 }
 
-// Queries from `first` on and the keys between `begin` and `end`, in visible pairs, and half of those hidden in the
-// strips of panels along the diagonal.
+// Queries from `first` on and the keys between `begin` and `end`, in visible pairs, and half of
+// those hidden in the strips of panels along the diagonal.
 double pairs(const plan::Heads& h, int64_t first, int64_t queries, int64_t begin, int64_t end) {
   constexpr double hidden = 8;
   double sum = 0;
@@ -94,10 +107,13 @@ Kernel attention(const plan::Heads& h) {
   const int64_t block = plan::query_block(h), blocks = divide_up(h.t, block);
   const auto cost = [=](int64_t task) {
     int64_t end = blocks, begin = end / 2;  // as the kernel orders them
-    for (; task >= h.heads * (end - begin); begin = end / 2) task -= h.heads * (end - begin), end = begin;
+    for (; task >= h.heads * (end - begin); begin = end / 2)
+      task -= h.heads * (end - begin), end = begin;
     const int64_t i = (end - 1 - task % (end - begin)) * block;
-    const double copied = number(h.visible(std::min(i + block, h.t) - 1) * h.d * 4 + block * h.d * 4);
-    return pairs(h, i, block, 0, h.s) * (2 * number(h.d) + exponentials) / products_a_touch + copied;
+    const double copied =
+        number(h.visible(std::min(i + block, h.t) - 1) * h.d * 4 + block * h.d * 4);
+    return pairs(h, i, block, 0, h.s) * (2 * number(h.d) + exponentials) / products_a_touch +
+           copied;
   };
   return {"attention", {{h.heads * blocks, cost, Deal::in_order}}};
 }
@@ -106,18 +122,23 @@ Kernel attention_backward(const plan::Heads& h) {
   constexpr double exponentials = 48;
   const plan::KeyGroups groups = plan::key_groups(h);
   const auto cost = [=](int64_t task) {
-    const int64_t begin = groups.begin[task % groups.count], end = groups.begin[task % groups.count + 1];
+    const int64_t begin = groups.begin[task % groups.count],
+                  end = groups.begin[task % groups.count + 1];
     const double copied = number((h.viewers(begin) * 8 + (end - begin) * 8) * h.d);
-    return pairs(h, 0, h.t, begin, end) * (5 * number(h.d) + exponentials) / products_a_touch + copied;
+    return pairs(h, 0, h.t, begin, end) * (5 * number(h.d) + exponentials) / products_a_touch +
+           copied;
   };
   Kernel kernel{"attention backward", {{h.heads * groups.count, cost, Deal::shares}}};
-  if (groups.count == 1) return kernel;
+  if (groups.count == 1)
+    return kernel;
   const int64_t blocks = divide_up(h.t, plan::joined_queries);
   kernel.phases.push_back({h.heads * blocks,
                            [=](int64_t task) {
-                             const int64_t i = std::min((task % blocks + 1) * plan::joined_queries, h.t) - 1;
+                             const int64_t i =
+                                 std::min((task % blocks + 1) * plan::joined_queries, h.t) - 1;
                              int64_t parts = 1;
-                             while (parts < groups.count && groups.begin[parts] < h.visible(i)) ++parts;
+                             while (parts < groups.count && groups.begin[parts] < h.visible(i))
+                               ++parts;
                              return number((parts + 1) * plan::joined_queries * h.d);
                            },
                            Deal::shares});
@@ -157,7 +178,8 @@ double busiest(const Phase& phase, int threads) {
   }
   using Free = std::pair<double, int64_t>;  // when a worker is free
   std::priority_queue<Free, std::vector<Free>, std::greater<>> workers;
-  for (int64_t worker = 0; worker < threads; ++worker) workers.emplace(0.0, worker);
+  for (int64_t worker = 0; worker < threads; ++worker)
+    workers.emplace(0.0, worker);
   double last = 0;
   while (!workers.empty()) {
     const auto [time, worker] = workers.top();
@@ -165,7 +187,8 @@ double busiest(const Phase& phase, int threads) {
     last = std::max(last, time);
     for (int64_t offset = 0; offset < threads; ++offset) {  // its own share, then the others'
       const auto from = static_cast<size_t>((worker + offset) % threads);
-      if (next[from] == end[from]) continue;
+      if (next[from] == end[from])
+        continue;
       workers.emplace(time + phase.cost(next[from]++), worker);
       break;
     }
@@ -177,7 +200,8 @@ double busiest_share(const Kernel& kernel, int threads) {
   double time = 0, work = 0;
   for (const Phase& phase : kernel.phases) {
     time += busiest(phase, threads);
-    for (int64_t i = 0; i < phase.tasks; ++i) work += phase.cost(i);
+    for (int64_t i = 0; i < phase.tasks; ++i)
+      work += phase.cost(i);
   }
   return time * threads / work;
 }

@@ -24,10 +24,12 @@ struct Kernel {
 // When the last thread ends that the pool deals tasks to, all threads being equally fast.
 double busiest(const Phase&, int threads);
 
-// Time of the kernel times threads, by its work: the busiest thread's part in fair shares, waits for others included.
+// Time of the kernel times threads, by its work: the busiest thread's part in fair shares, waits
+// for others included.
 double busiest_share(const Kernel&, int threads);
 
-// The kernels of a training step of GPT-2 124M on `batch` sequences of 1,024 tokens, elements of `item` bytes.
+// The kernels of a training step of GPT-2 124M on `batch` sequences of 1,024 tokens, elements of
+// `item` bytes.
 std::vector<Kernel> gpt2_124m_step(int64_t batch, size_t item);
 
 }  // namespace sg::tools

@@ -17,7 +17,8 @@ struct Sha256::Context {
   Context() { begin(); }
   ~Context() { EVP_MD_CTX_free(md); }
   void begin() {
-    invariant(md && EVP_DigestInit_ex(md, EVP_sha256(), nullptr) == 1, "sha256: OpenSSL refuses to start");
+    invariant(md && EVP_DigestInit_ex(md, EVP_sha256(), nullptr) == 1,
+              "sha256: OpenSSL refuses to start");
   }
 };
 
@@ -27,12 +28,14 @@ Sha256::Sha256(Sha256&&) noexcept = default;
 Sha256& Sha256::operator=(Sha256&&) noexcept = default;
 
 void Sha256::update(const void* data, uint64_t bytes) {
-  invariant(EVP_DigestUpdate(context_->md, data, bytes) == 1, "sha256: OpenSSL refuses {} bytes", bytes);
+  invariant(
+      EVP_DigestUpdate(context_->md, data, bytes) == 1, "sha256: OpenSSL refuses {} bytes", bytes);
 }
 
 std::string Sha256::hex() {
   std::array<unsigned char, 32> digest;
-  invariant(EVP_DigestFinal_ex(context_->md, digest.data(), nullptr) == 1, "sha256: OpenSSL refuses to finish");
+  invariant(EVP_DigestFinal_ex(context_->md, digest.data(), nullptr) == 1,
+            "sha256: OpenSSL refuses to finish");
   context_->begin();
   std::string text;
   for (const unsigned char byte : digest) {
@@ -53,7 +56,8 @@ void hash_as_f32(Sha256& hash, const Tensor& x) {
   constexpr int64_t chunk = int64_t{1} << 20;  // elements converted at a time
   const Tensor flat = contiguous(x).flatten();
   for (int64_t begin = 0; begin < flat.numel(); begin += chunk) {
-    const Tensor part = cast(flat.slice(0, begin, std::min(begin + chunk, flat.numel())), DType::f32);
+    const Tensor part =
+        cast(flat.slice(0, begin, std::min(begin + chunk, flat.numel())), DType::f32);
     hash.update(part.data<float>(), part.bytes());
   }
 }

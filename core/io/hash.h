@@ -27,8 +27,9 @@ class Sha256 {
 
 std::string sha256(std::string_view text);
 
-// Adds x's elements in row-major order as f32 little-endian; x is of any float dtype, any strides, in readable memory.
-// Over all parameters in registration order, a tied one once, this is a receipt's params_sha256.
+// Adds x's elements in row-major order as f32 little-endian; x is of any float dtype, any strides,
+// in readable memory. Over all parameters in registration order, a tied one once, this is a
+// receipt's params_sha256.
 void hash_as_f32(Sha256& hash, const Tensor& x);
 
 }  // namespace sg

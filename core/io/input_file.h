@@ -1,12 +1,13 @@
-// Files that are read: every length is checked against the real size, and nothing but a regular file is taken.
+// Files that are read: every length is checked against the real size, and nothing but a regular
+// file is taken.
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace sg {
 
-// Reading doesn't move a position, so threads may share one. Not mapped: a file that shrinks is an error, not a signal,
-// and its pages don't count as this process's memory.
+// Reading doesn't move a position, so threads may share one. Not mapped: a file that shrinks is an
+// error, not a signal, and its pages don't count as this process's memory.
 class InputFile {
  public:
   // Error bad_input when it is missing, no regular file (a FIFO doesn't block) or not readable.
@@ -18,7 +19,8 @@ class InputFile {
   const std::string& path() const { return path_; }
   uint64_t size() const { return size_; }  // when it was opened
 
-  // Exactly `bytes` bytes from `offset`. Error bad_input when the file has shrunk, io when the system can't read.
+  // Exactly `bytes` bytes from `offset`. Error bad_input when the file has shrunk, io when the
+  // system can't read.
   void read(uint64_t offset, void* out, uint64_t bytes) const;
 
  private:

@@ -7,8 +7,10 @@
 
 namespace sg {
 
-// Links are followed, and what they lead to is replaced as atomic_file.h does it. A device, a FIFO or a descriptor
-// (/dev/stdout) is written to, never replaced. Errors: io, also for a folder and for a FIFO that nobody reads.
+// Links are followed, and what they lead to is replaced as atomic_file.h does it. A device, a FIFO
+// or a descriptor
+// (/dev/stdout) is written to, never replaced. Errors: io, also for a folder and for a FIFO that
+// nobody reads.
 class OutputFile : public FileWriter {
  public:
   explicit OutputFile(const std::string& path);

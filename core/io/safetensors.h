@@ -1,6 +1,7 @@
-// The safetensors format: 8 bytes of header length (little-endian), a JSON header, then the tensors' bytes without
-// holes.
-//   {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …}
+// The safetensors format: 8 bytes of header length (little-endian), a JSON header, then the
+// tensors' bytes without holes.
+//   {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
+//   24]}, …}
 // dtypes: F64 F32 F16 BF16 I64 I32 U8 BOOL.
 #pragma once
 #include <cstdint>
@@ -22,8 +23,9 @@ struct TensorInfo {
 
 using Metadata = std::map<std::string, std::string>;
 
-// Validates the whole header and the file's length when it is opened; the data stays on disk until it is read.
-// Errors: bad_input, naming the file and the tensor. A dtype that isn't in the list above is refused.
+// Validates the whole header and the file's length when it is opened; the data stays on disk until
+// it is read. Errors: bad_input, naming the file and the tensor. A dtype that isn't in the list
+// above is refused.
 class SafetensorsReader {
  public:
   struct Entry : TensorInfo {
@@ -38,9 +40,11 @@ class SafetensorsReader {
   const Entry* find(const std::string& name) const;  // null when there is none
 
   Tensor read(const Entry& entry) const;  // on the current device
-  void read_into(const Entry& entry,
-                 const Tensor& out) const;  // out: dense, the entry's dtype and shape, else usage error
-  // Elements [begin, end) of the row-major order into `out`, dense, one-dimensional, of the entry's dtype.
+  void read_into(
+      const Entry& entry,
+      const Tensor& out) const;  // out: dense, the entry's dtype and shape, else usage error
+  // Elements [begin, end) of the row-major order into `out`, dense, one-dimensional, of the entry's
+  // dtype.
   void read_range(const Entry& entry, int64_t begin, int64_t end, const Tensor& out) const;
 
  private:
@@ -55,11 +59,14 @@ class SafetensorsReader {
   Metadata metadata_;
 };
 
-// Streams tensors into `file` one by one, so that no more than one needs to be in memory: the header comes first, from
-// `tensors`, then write() is called once for each of them in that order. finish() and commit() are the file's.
+// Streams tensors into `file` one by one, so that no more than one needs to be in memory: the
+// header comes first, from `tensors`, then write() is called once for each of them in that order.
+// finish() and commit() are the file's.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(FileWriter& file, std::vector<TensorInfo> tensors, const Metadata& metadata = {});
+  SafetensorsWriter(FileWriter& file,
+                    std::vector<TensorInfo> tensors,
+                    const Metadata& metadata = {});
   void write(const Tensor& tensor);  // the next one: same dtype and shape as announced
   void check_complete() const;       // all are written, else a Bug
 

@@ -16,26 +16,32 @@ const std::string none_yet = "-";  // no outcome begins so
 
 }  // namespace
 
-AsyncSaver::AsyncSaver(const std::vector<StateEntry>& entries, const CheckpointRanks& ranks) : ranks_(ranks) {
+AsyncSaver::AsyncSaver(const std::vector<StateEntry>& entries, const CheckpointRanks& ranks)
+    : ranks_(ranks) {
   together(ranks_, [&] {
     std::map<DType, int64_t> elements;  // one array for each, which large pages back
     const std::vector<StateEntry> mine = part_of(entries, ranks_.rank, ranks_.size);
-    for (const StateEntry& e : mine) elements[e.values.dtype()] += e.values.numel();
+    for (const StateEntry& e : mine)
+      elements[e.values.dtype()] += e.values.numel();
     std::map<DType, ShardArray> arrays;
     const DeviceGuard guard(host);
-    for (const auto& [dtype, count] : elements) arrays.emplace(dtype, ShardArray(count, dtype, Category::optimizer));
-    for (const StateEntry& e : mine) copies_.push_back(arrays.at(e.values.dtype()).next(e.values.numel()));
+    for (const auto& [dtype, count] : elements)
+      arrays.emplace(dtype, ShardArray(count, dtype, Category::optimizer));
+    for (const StateEntry& e : mine)
+      copies_.push_back(arrays.at(e.values.dtype()).next(e.values.numel()));
     return std::string();
   });
   // The first touch of memory takes longer than a copy; training needn't wait for it.
   touched_ = std::async(std::launch::async, [copies = copies_] {
     for (const Tensor& copy : copies)
-      if (copy.bytes() > 0) std::memset(copy.view().data, 0, copy.bytes());
+      if (copy.bytes() > 0)
+        std::memset(copy.view().data, 0, copy.bytes());
   });
 }
 
 AsyncSaver::~AsyncSaver() {
-  if (!save_) return;
+  if (!save_)
+    return;
   save_->give_up();
   outcome_.wait();
   save_->abandon();
@@ -54,11 +60,14 @@ void AsyncSaver::start(const std::string& folder, const Checkpoint& checkpoint, 
   std::exception_ptr failure;  // of this rank alone: its outcome, which all learn
   try {
     save->copy_into(copies_);
-  } catch (...) { failure = std::current_exception(); }
+  } catch (...) {
+    failure = std::current_exception();
+  }
   save_ = std::move(save);
   committing_ = false;
   run([save = save_.get(), failure] {
-    if (failure) std::rethrow_exception(failure);
+    if (failure)
+      std::rethrow_exception(failure);
     return save->write();
   });
 }
@@ -75,7 +84,8 @@ void AsyncSaver::run(std::function<std::string()> part) {
 }
 
 bool AsyncSaver::poll() {
-  if (!save_) return true;
+  if (!save_)
+    return true;
   return advance(busy() ? none_yet : outcome_.get());
 }
 
@@ -96,7 +106,8 @@ void AsyncSaver::wait() {
 // True: it is over. `mine`: this rank's outcome, or that it has none yet.
 bool AsyncSaver::advance(const std::string& mine) {
   const std::vector<std::string> outcomes = everybodys(ranks_, mine);
-  if (std::find(outcomes.begin(), outcomes.end(), none_yet) != outcomes.end()) return false;
+  if (std::find(outcomes.begin(), outcomes.end(), none_yet) != outcomes.end())
+    return false;
   try {
     const auto texts = texts_of(outcomes);
     if (!std::exchange(committing_, true)) {

@@ -12,8 +12,8 @@ namespace sg::dist {
 // What rank `rank` writes: its own runs, and its share of those that all ranks hold.
 std::vector<StateEntry> part_of(const std::vector<StateEntry>& entries, int rank, int world);
 
-// One rank's part of a save: begin; then write on every rank; then, when all have written, commit on rank 0; finally
-// prune. abandon instead of what is left, after a failure.
+// One rank's part of a save: begin; then write on every rank; then, when all have written, commit
+// on rank 0; finally prune. abandon instead of what is left, after a failure.
 class Save {
  public:
   Save(std::string folder, Checkpoint checkpoint, int rank, int world, int keep);

@@ -16,19 +16,24 @@
 
 namespace sg::dist {
 
-// Which save a shard belongs to; kept in its metadata, so that a strange one is told from a damaged one.
+// Which save a shard belongs to; kept in its metadata, so that a strange one is told from a damaged
+// one.
 struct ShardLabel {
   std::string tag;
   uint64_t step = 0;
   int rank = 0, world = 1;
 };
 
-// Writes the entries of one rank into a new file, fsynced. Error io, and no file, once `given_up` is true.
-ShardFile write_shard(const std::string& path, const ShardLabel& label, std::span<const StateEntry> entries,
+// Writes the entries of one rank into a new file, fsynced. Error io, and no file, once `given_up`
+// is true.
+ShardFile write_shard(const std::string& path,
+                      const ShardLabel& label,
+                      std::span<const StateEntry> entries,
                       const std::atomic<bool>& given_up);
 
-// The open shards of a checkpoint and which range of which parameter lies where. Reads headers only. Errors: bad_input
-// unless every shard has its label and the ranges of every array cover its parameter once, from end to end.
+// The open shards of a checkpoint and which range of which parameter lies where. Reads headers
+// only. Errors: bad_input unless every shard has its label and the ranges of every array cover its
+// parameter once, from end to end.
 class ShardIndex {
  public:
   ShardIndex(const std::string& checkpoint, const std::string& tag, uint64_t step, int world);
@@ -40,7 +45,11 @@ class ShardIndex {
   }
   const Shape& shape(const std::string& parameter, const std::string& kind) const;
   DType dtype(const std::string& parameter, const std::string& kind) const;
-  void read(const std::string& parameter, const std::string& kind, int64_t begin, int64_t end, const Tensor& out) const;
+  void read(const std::string& parameter,
+            const std::string& kind,
+            int64_t begin,
+            int64_t end,
+            const Tensor& out) const;
 
  private:
   struct Piece {
@@ -54,7 +63,9 @@ class ShardIndex {
     std::vector<Piece> pieces{};  // ascending
   };
   void add(const SafetensorsReader& shard, const ShardLabel& label);
-  void add_piece(const SafetensorsReader& shard, const std::string& tensor, const std::string& description);
+  void add_piece(const SafetensorsReader& shard,
+                 const std::string& tensor,
+                 const std::string& description);
   void check_cover() const;
   const Array& find(const std::string& parameter, const std::string& kind) const;
 

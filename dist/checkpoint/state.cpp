@@ -20,48 +20,74 @@ const std::set<std::string> kinds_of_state = {"optimizer", "precision"};
 
 std::string arrays_text(std::span<const StateEntry> entries) {
   Arrays arrays;
-  for (const StateEntry& e : entries) arrays.emplace(e.kind, e.parameter);
+  for (const StateEntry& e : entries)
+    arrays.emplace(e.kind, e.parameter);
   return json(arrays).dump();
 }
 
 // What the checkpoint has, some rank takes: `held` is every rank's arrays_text.
-void check_nothing_is_left(const CheckpointReader& checkpoint, const std::vector<std::string>& held) {
+void check_nothing_is_left(const CheckpointReader& checkpoint,
+                           const std::vector<std::string>& held) {
   Arrays taken;
-  for (const std::string& text : held) taken.merge(json::parse(text).get<Arrays>());
+  for (const std::string& text : held)
+    taken.merge(json::parse(text).get<Arrays>());
   for (const std::string& kind : checkpoint.kinds())
     for (const auto& [parameter, shape] : checkpoint.parameters(kind))
-      check(ErrorKind::bad_input, taken.contains({kind, parameter}),
-            "{}: holds a {} of {}, which has none here; is it another model's or optimizer's?", checkpoint.path(), kind,
+      check(ErrorKind::bad_input,
+            taken.contains({kind, parameter}),
+            "{}: holds a {} of {}, which has none here; is it another model's or optimizer's?",
+            checkpoint.path(),
+            kind,
             parameter);
 }
 
-// Text and numbers as restore() takes them: sizes and counts are whole and not negative, the rest is finite.
+// Text and numbers as restore() takes them: sizes and counts are whole and not negative, the rest
+// is finite.
 bool is_like(const json& value, const json& wanted) {
-  if (wanted.is_number_integer()) return value.is_number_unsigned() && value.get<uint64_t>() <= INT64_MAX;
-  if (wanted.is_number()) return value.is_number() && std::isfinite(value.get<double>());
+  if (wanted.is_number_integer())
+    return value.is_number_unsigned() && value.get<uint64_t>() <= INT64_MAX;
+  if (wanted.is_number())
+    return value.is_number() && std::isfinite(value.get<double>());
   return value.type() == wanted.type();
 }
 
-// The same values lie beside the state: a loss scale or none. What kind of state it is, older checkpoints don't say.
+// The same values lie beside the state: a loss scale or none. What kind of state it is, older
+// checkpoints don't say.
 void check_scalars(const json& saved, const json& wanted, const std::string& path) {
-  for (const auto& [a, b, where] : {std::tuple(saved, wanted, "here"), std::tuple(wanted, saved, "there")})
+  for (const auto& [a, b, where] :
+       {std::tuple(saved, wanted, "here"), std::tuple(wanted, saved, "there")})
     for (const auto& [name, value] : a.items())
-      check(ErrorKind::bad_input, b.contains(name) || kinds_of_state.contains(name),
-            "{}: there is no {} {}; is its precision another?", path, name, where);
+      check(ErrorKind::bad_input,
+            b.contains(name) || kinds_of_state.contains(name),
+            "{}: there is no {} {}; is its precision another?",
+            path,
+            name,
+            where);
   for (const auto& [name, value] : wanted.items()) {
-    if (!saved.contains(name)) continue;
-    check(ErrorKind::bad_input, is_like(saved[name], value), "{}: {} {} can't be taken up: {} is of its kind", path,
-          name, saved[name].dump(), value.dump());
-    if (value.is_object()) check_scalars(saved[name], value, path);
+    if (!saved.contains(name))
+      continue;
+    check(ErrorKind::bad_input,
+          is_like(saved[name], value),
+          "{}: {} {} can't be taken up: {} is of its kind",
+          path,
+          name,
+          saved[name].dump(),
+          value.dump());
+    if (value.is_object())
+      check_scalars(saved[name], value, path);
   }
 }
 
 // Last of all: what arrays and shapes tell says more.
 void check_kinds_of_state(const json& saved, const json& wanted, const std::string& path) {
   for (const std::string& name : kinds_of_state)
-    check(ErrorKind::bad_input, !saved.contains(name) || saved[name] == wanted[name],
-          "{}: was saved with {} {}, this engine has {}; is it another model's or optimizer's?", path, name,
-          saved[name].dump(), wanted[name].dump());
+    check(ErrorKind::bad_input,
+          !saved.contains(name) || saved[name] == wanted[name],
+          "{}: was saved with {} {}, this engine has {}; is it another model's or optimizer's?",
+          path,
+          name,
+          saved[name].dump(),
+          wanted[name].dump());
 }
 
 }  // namespace
@@ -85,7 +111,8 @@ void Engine::load(const std::string& folder, const std::string& tag) {
 void Engine::load(const CheckpointReader& checkpoint) {
   const CheckpointRanks ranks = ranks_of(comm());
   const std::vector<StateEntry> entries = state();
-  const json saved = parse_json(checkpoint.engine(), checkpoint.path()), wanted = json::parse(scalars());
+  const json saved = parse_json(checkpoint.engine(), checkpoint.path()),
+             wanted = json::parse(scalars());
   check_scalars(saved, wanted, checkpoint.path());
   check_nothing_is_left(checkpoint, together(ranks, [&] {
                           checkpoint.check_fits(entries);
@@ -97,7 +124,8 @@ void Engine::load(const CheckpointReader& checkpoint) {
     values = checkpoint.read_aside(entries);
     return std::string();
   });
-  for (size_t i = 0; i < values.size(); ++i) copy_(entries[i].values, values[i]);
+  for (size_t i = 0; i < values.size(); ++i)
+    copy_(entries[i].values, values[i]);
   values.clear();
   restore(checkpoint.engine());
 }
@@ -106,12 +134,15 @@ std::vector<StateEntry> BucketEngine::state() {
   check_alive("state");
   check(phase_ == Progress::idle && micro_step_ == 0,
         "state: {} of {} micro-steps are done; save and load between steps",
-        micro_step_ + (phase_ == Progress::backward_done), options_.micro_steps);
+        micro_step_ + (phase_ == Progress::backward_done),
+        options_.micro_steps);
   synchronize();
   std::vector<StateEntry> entries = optimizer_->state();
-  for (StateEntry& e : entries) e.shared = norm_->ranks() == 1;  // every rank updates everything
+  for (StateEntry& e : entries)
+    e.shared = norm_->ranks() == 1;  // every rank updates everything
   for (const Variable& p : frozen_)
-    if (p.numel() > 0) entries.push_back({p.name(), "frozen", p.shape(), 0, p.numel(), p.tensor().flatten(), true});
+    if (p.numel() > 0)
+      entries.push_back({p.name(), "frozen", p.shape(), 0, p.numel(), p.tensor().flatten(), true});
   return entries;
 }
 
@@ -123,8 +154,9 @@ std::string BucketEngine::scalars() const {
                {"precision", name_of(options_.precision)}};
   if (scaler_) {
     const auto& scaler = scaler_->state();
-    scalars["loss_scaler"] = {
-        {"scale", scaler.scale}, {"good", scaler.good}, {"hysteresis_left", scaler.hysteresis_left}};
+    scalars["loss_scaler"] = {{"scale", scaler.scale},
+                              {"good", scaler.good},
+                              {"hysteresis_left", scaler.hysteresis_left}};
   }
   return scalars.dump();
 }

@@ -13,7 +13,8 @@ struct Comm::Busy::State {
   State(Comm& comm, Transport& transport, double interval) : stream(comm.stream()) {
     talker = std::thread([this, &transport, interval] {
       std::unique_lock lock(mutex);
-      while (!changed.wait_for(lock, std::chrono::duration<double>(interval), [this] { return over; }))
+      while (
+          !changed.wait_for(lock, std::chrono::duration<double>(interval), [this] { return over; }))
         stream.enqueue("busy", [&transport] { transport.say_busy(); });
     });
   }
@@ -35,7 +36,8 @@ struct Comm::Busy::State {
 
 // Well before those who wait are warned, and never so often that it costs.
 Comm::Busy::Busy(Comm& comm) {
-  if (comm.size() == 1 || !comm.transport_->moves_data()) return;
+  if (comm.size() == 1 || !comm.transport_->moves_data())
+    return;
   const double interval = std::clamp(comm.shared_->timeout / 8, 0.02, 10.0);
   state_ = std::make_unique<State>(comm, *comm.transport_, interval);
 }

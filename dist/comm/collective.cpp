@@ -36,12 +36,16 @@ Tensor CommCollective::all_gather(const std::string& call, const Tensor& x) {
 
 Tensor CommCollective::reduce_scatter(const std::string& call, const Tensor& x) {
   check(x.rank() > 0 && x.size(0) % size() == 0,
-        "reduce_scatter \"{}\": the first dimension of {} must be a multiple of the {} ranks", call, x.shape(), size());
+        "reduce_scatter \"{}\": the first dimension of {} must be a multiple of the {} ranks",
+        call,
+        x.shape(),
+        size());
   const Tensor in = contiguous(x);
   Shape shape = x.shape();
   shape.set(0, x.size(0) / size());
   Tensor out = empty(shape, x.dtype(), x.device());
-  comm_.reduce_scatter({call, phase_}, in, equal_shards(out.numel(), size()), out, ordered_sum).wait();
+  comm_.reduce_scatter({call, phase_}, in, equal_shards(out.numel(), size()), out, ordered_sum)
+      .wait();
   return out;
 }
 

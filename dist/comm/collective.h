@@ -7,8 +7,9 @@
 
 namespace sg::dist {
 
-// Sums by `ordered`, so their bits are the numerics' rule 3; every call is booked in `phase` under the operation asked
-// for. `comm` must outlive it. Errors are Comm's; a usage error too for a tensor that ranks can't share evenly.
+// Sums by `ordered`, so their bits are the numerics' rule 3; every call is booked in `phase` under
+// the operation asked for. `comm` must outlive it. Errors are Comm's; a usage error too for a
+// tensor that ranks can't share evenly.
 class CommCollective final : public Collective {
  public:
   CommCollective(Comm& comm, Phase phase) : comm_(comm), phase_(phase) {}

@@ -19,25 +19,38 @@ double seconds_since(Watch::Clock::time_point begin) {
 
 }  // namespace
 
-// ---- groups ---------------------------------------------------------------------------------------------------------
+// ---- groups
 
 Comm::Comm(std::unique_ptr<Transport> transport, std::shared_ptr<CommShared> shared)
-    : transport_(std::move(transport)), shared_(std::move(shared)), messages_(static_cast<size_t>(size())) {}
+    : transport_(std::move(transport)),
+      shared_(std::move(shared)),
+      messages_(static_cast<size_t>(size())) {}
 
-// Calls under way use the transport; their errors are for those who wait for them. What the transport has of MPI ends
-// on the thread where it began.
+// Calls under way use the transport; their errors are for those who wait for them. What the
+// transport has of MPI ends on the thread where it began.
 Comm::~Comm() {
   try {
     shared_->stream.enqueue("close", [this] { transport_.reset(); });
     shared_->stream.synchronize();
-  } catch (...) {}
+  } catch (...) {
+  }
 }
 
-int Comm::rank() const { return transport_->rank(); }
-int Comm::size() const { return transport_->size(); }
-Device Comm::device() const { return shared_->device; }
-Stream& Comm::stream() { return shared_->stream; }
-TrafficLedger& Comm::traffic() { return shared_->traffic; }
+int Comm::rank() const {
+  return transport_->rank();
+}
+int Comm::size() const {
+  return transport_->size();
+}
+Device Comm::device() const {
+  return shared_->device;
+}
+Stream& Comm::stream() {
+  return shared_->stream;
+}
+TrafficLedger& Comm::traffic() {
+  return shared_->traffic;
+}
 
 std::unique_ptr<Comm> Comm::split(int colour, int key) {
   struct Request {
@@ -45,8 +58,8 @@ std::unique_ptr<Comm> Comm::split(int colour, int key) {
   };
   const Request mine{colour, key, shared_->groups};
   std::vector<int> colours, keys;
-  for (const std::string& bytes :
-       all_gather_bytes({"split", Phase::setup}, {reinterpret_cast<const char*>(&mine), sizeof mine})) {
+  for (const std::string& bytes : all_gather_bytes(
+           {"split", Phase::setup}, {reinterpret_cast<const char*>(&mine), sizeof mine})) {
     Request theirs;
     std::memcpy(&theirs, bytes.data(), sizeof theirs);
     colours.push_back(theirs.colour), keys.push_back(theirs.key);
@@ -55,8 +68,10 @@ std::unique_ptr<Comm> Comm::split(int colour, int key) {
   const int number = shared_->groups++;
   std::unique_ptr<Transport> part;
   shared_->stream.enqueue("split", [&] { part = transport_->split(colours, keys, number); });
-  if (transport_->splits_at_once()) shared_->stream.synchronize();
-  else wait_within(shared_->stream.record(), shared_->timeout, "split");
+  if (transport_->splits_at_once())
+    shared_->stream.synchronize();
+  else
+    wait_within(shared_->stream.record(), shared_->timeout, "split");
   return std::make_unique<Comm>(std::move(part), shared_);
 }
 
@@ -70,23 +85,29 @@ std::string Comm::flight_record() const {
 }
 
 void Comm::leave() {
-  constexpr double forever = 1e300;  // others may compute or write long after this rank has done its part
+  constexpr double forever =
+      1e300;  // others may compute or write long after this rank has done its part
   barrier({end_of_program, Phase::setup}, forever).wait();
 }
 
 void wait_within(const Event& event, double timeout, const char* what) {
   const auto begin = Watch::Clock::now();
   while (!event.done()) {
-    check(ErrorKind::peer, seconds_since(begin) < timeout,
-          "{}: not every rank has come within {:.3g} s (--comm-timeout)", what, timeout);
+    check(ErrorKind::peer,
+          seconds_since(begin) < timeout,
+          "{}: not every rank has come within {:.3g} s (--comm-timeout)",
+          what,
+          timeout);
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   event.wait();
 }
 
-void Comm::abort(const std::string& message, int exit_code) { transport_->abort(message, exit_code); }
+void Comm::abort(const std::string& message, int exit_code) {
+  transport_->abort(message, exit_code);
+}
 
-// ---- one call, from its issue to its end ----------------------------------------------------------------------------
+// ---- one call, from its issue to its end
 
 struct Work::State {
   std::shared_ptr<CommShared> shared;
@@ -98,23 +119,30 @@ struct Work::State {
 
 namespace {
 
-// Ranks tell each other with their data what they are about to do: records by rank, booked as checks.
+// Ranks tell each other with their data what they are about to do: records by rank, booked as
+// checks.
 Traffic traffic_of_comparison(const CallRecord& mine, int ranks) {
   const auto others = static_cast<uint64_t>(mine.peer >= 0 ? 1 : ranks - 1);
   return {1, others * sizeof mine, others * sizeof mine, 0};
 }
 
-std::optional<NonFinite> run(Transport& transport, const CommJob& job, CommShared& shared, bool compare) {
+std::optional<NonFinite> run(Transport& transport,
+                             const CommJob& job,
+                             CommShared& shared,
+                             bool compare) {
   const int rank = transport.world_rank(transport.rank());
   FlightBoard& board = *transport.board(rank);
   CallRecord record = job.record;
   record.begun = steady_nanoseconds();
   board.begin(record);
   Watch watch(record, rank, job.timeout > 0 ? job.timeout : shared.timeout, compare);
-  if (compare) shared.traffic.add(record.operation, Phase::check, traffic_of_comparison(record, transport.size()));
+  if (compare)
+    shared.traffic.add(
+        record.operation, Phase::check, traffic_of_comparison(record, transport.size()));
   try {
     const auto nonfinite = job.run(transport, watch);
-    if (transport.size() > 1) transport.emulate_link(std::max(job.traffic.sent, job.traffic.received), job.messages);
+    if (transport.size() > 1)
+      transport.emulate_link(std::max(job.traffic.sent, job.traffic.received), job.messages);
     board.end();
     return nonfinite;
   } catch (const std::exception& error) {
@@ -145,7 +173,8 @@ Work Comm::issue(const Call& call, CommJob job) {
   work.state_->shared = shared_;
   const char* name = name_of(record.operation);
   const std::vector<Tensor> used = job.tensors;
-  shared_->stream.wait(shared_->compute.record());  // the call begins when what was computed so far is there
+  shared_->stream.wait(
+      shared_->compute.record());  // the call begins when what was computed so far is there
   shared_->stream.enqueue(name, [this, job = std::move(job), state = work.state_, compare] {
     const auto begin = Watch::Clock::now();
     state->nonfinite = run(*transport_, job, *shared_, compare);
@@ -154,28 +183,36 @@ Work Comm::issue(const Call& call, CommJob job) {
   });
   work.state_->event = shared_->stream.record();
   for (const Tensor& tensor : used) {
-    if (tensor.defined()) tensor.storage()->used_until(work.state_->event);
+    if (tensor.defined())
+      tensor.storage()->used_until(work.state_->event);
   }
   return work;
 }
 
-bool Work::done() const { return !state_ || state_->event.done(); }
+bool Work::done() const {
+  return !state_ || state_->event.done();
+}
 
 void Work::wait() {
-  if (!state_) return;
+  if (!state_)
+    return;
   if (!state_->event.done()) {
     const auto begin = Watch::Clock::now();
     state_->event.wait();
-    // Of the call's own time: what came before it in the stream is exposed where that is waited for.
+    // Of the call's own time: what came before it in the stream is exposed where that is waited
+    // for.
     state_->shared->traffic.add_exposed(std::min(seconds_since(begin), state_->seconds));
   }
   state_->event.wait();
-  for (auto& action : std::exchange(state_->actions, {})) action();
+  for (auto& action : std::exchange(state_->actions, {}))
+    action();
 }
 
 void Work::then(std::function<void()> action) {
-  if (state_) state_->actions.push_back(std::move(action));
-  else action();
+  if (state_)
+    state_->actions.push_back(std::move(action));
+  else
+    action();
 }
 
 const Event& Work::event() const {
@@ -183,7 +220,11 @@ const Event& Work::event() const {
   return state_ ? state_->event : passed;
 }
 
-std::optional<NonFinite> Work::nonfinite() const { return state_ ? state_->nonfinite : std::nullopt; }
-double Work::seconds() const { return state_ ? state_->seconds : 0; }
+std::optional<NonFinite> Work::nonfinite() const {
+  return state_ ? state_->nonfinite : std::nullopt;
+}
+double Work::seconds() const {
+  return state_ ? state_->seconds : 0;
+}
 
 }  // namespace sg::dist

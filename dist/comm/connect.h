@@ -8,12 +8,15 @@
 namespace sg::dist {
 
 struct CommOptions {
-  int ranks = 0;  // threads: how many (0: one); under a launcher its world decides, and another number is refused
-  double timeout = 300;  // seconds a call may wait for silent peers, above 0; half-way there is a warning
+  int ranks = 0;  // threads: how many (0: one); under a launcher its world decides, and another
+                  // number is refused
+  double timeout =
+      300;  // seconds a call may wait for silent peers, above 0; half-way there is a warning
   Checks checks = Checks::always;
   double link_bandwidth = 0;  // bytes per second of an emulated link between thread ranks; 0: none
   double link_latency = 0;    // seconds per message on it
-  DeviceOptions device;       // of each rank; threads 0: the processors dealt evenly to the ranks of this machine
+  DeviceOptions
+      device;  // of each rank; threads 0: the processors dealt evenly to the ranks of this machine
 };
 
 void check_timeout(double seconds);  // usage error unless it is a finite number above 0
@@ -21,8 +24,8 @@ void check_timeout(double seconds);  // usage error unless it is a finite number
 // Whether mpirun, srun or another MPI launcher started this process.
 bool under_launcher();
 
-// This process's rank of the world its launcher started, on device cpu:0. Error usage where there is no launcher or the
-// build has no MPI.
+// This process's rank of the world its launcher started, on device cpu:0. Error usage where there
+// is no launcher or the build has no MPI.
 std::unique_ptr<Comm> connect_mpi(const CommOptions& options);
 
 }  // namespace sg::dist

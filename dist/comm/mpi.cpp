@@ -15,18 +15,22 @@ namespace {
 
 enum Tag { pieces_tag = 1, terms_tag, sums_tag, call_tag };
 
-constexpr uint64_t message_bytes = uint64_t{1} << 30;  // MPI counts in int: larger pieces travel as several messages
+constexpr uint64_t message_bytes =
+    uint64_t{1} << 30;  // MPI counts in int: larger pieces travel as several messages
 constexpr int64_t collective_elements = int64_t{1} << 30;  // likewise
 
-// What a rank does between polls, by how long it has polled in vain: spins where an answer is due at once, then lets
-// others run, then sleeps, so that whoever computes has the processor.
+// What a rank does between polls, by how long it has polled in vain: spins where an answer is due
+// at once, then lets others run, then sleeps, so that whoever computes has the processor.
 class Rest {
  public:
   void operator()() {
     const auto waited = Watch::Clock::now() - begin_;
-    if (waited < std::chrono::microseconds(200)) return;
-    if (waited < std::chrono::milliseconds(2)) std::this_thread::yield();
-    else std::this_thread::sleep_for(std::chrono::microseconds(20));
+    if (waited < std::chrono::microseconds(200))
+      return;
+    if (waited < std::chrono::milliseconds(2))
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 
  private:
@@ -34,7 +38,8 @@ class Rest {
 };
 
 MPI_Datatype type_of(DType dtype) {
-  if (dtype == DType::f64) return MPI_DOUBLE;
+  if (dtype == DType::f64)
+    return MPI_DOUBLE;
   return dtype == DType::f32 ? MPI_FLOAT : MPI_UINT16_T;
 }
 
@@ -48,17 +53,22 @@ std::string text_of(int error) {
 }  // namespace
 
 void mpi_must(int error, const char* function) {
-  if (error != MPI_SUCCESS) sg::fail(ErrorKind::peer, "mpi: {}: {}", function, text_of(error));
+  if (error != MPI_SUCCESS)
+    sg::fail(ErrorKind::peer, "mpi: {}: {}", function, text_of(error));
 }
 
-MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world, MPI_Comm comm, std::vector<int> world_ranks, int number)
+MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world,
+                           MPI_Comm comm,
+                           std::vector<int> world_ranks,
+                           int number)
     : world_(std::move(world)), comm_(comm), world_ranks_(std::move(world_ranks)), number_(number) {
   mpi_must(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   mpi_must(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
 }
 
 MpiTransport::~MpiTransport() {
-  if (number_ != 0 && !world_->failed()) MPI_Comm_free(&comm_);
+  if (number_ != 0 && !world_->failed())
+    MPI_Comm_free(&comm_);
 }
 
 // ---- requests
@@ -80,7 +90,8 @@ void MpiTransport::receive(Requests& requests, int from, int tag, const Piece& p
   for (uint64_t begin = 0; begin < piece.bytes; begin += message_bytes) {
     const auto count = static_cast<int>(std::min(message_bytes, piece.bytes - begin));
     char* data = static_cast<char*>(piece.data) + begin;
-    mpi_must(MPI_Irecv(data, count, MPI_BYTE, from, tag, comm_, requests.add(from, count)), "MPI_Irecv");
+    mpi_must(MPI_Irecv(data, count, MPI_BYTE, from, tag, comm_, requests.add(from, count)),
+             "MPI_Irecv");
   }
 }
 
@@ -89,23 +100,33 @@ std::vector<int> MpiTransport::awaited(const Requests& requests) const {
   for (size_t i = 0; i < requests.handles.size(); ++i) {
     int done = 0;
     MPI_Request_get_status(requests.handles[i], &done, MPI_STATUS_IGNORE);
-    if (!done && requests.peers[i] >= 0) ranks.push_back(world_rank(requests.peers[i]));
+    if (!done && requests.peers[i] >= 0)
+      ranks.push_back(world_rank(requests.peers[i]));
   }
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
 }
 
-void MpiTransport::explain(int error, const Requests& requests, const std::vector<MPI_Status>& statuses,
+void MpiTransport::explain(int error,
+                           const Requests& requests,
+                           const std::vector<MPI_Status>& statuses,
                            const Watch& watch) {
   std::string from;
   for (size_t i = 0; error == MPI_ERR_IN_STATUS && i < statuses.size(); ++i) {
-    if (statuses[i].MPI_ERROR == MPI_SUCCESS || statuses[i].MPI_ERROR == MPI_ERR_PENDING) continue;
+    if (statuses[i].MPI_ERROR == MPI_SUCCESS || statuses[i].MPI_ERROR == MPI_ERR_PENDING)
+      continue;
     error = statuses[i].MPI_ERROR;
-    if (requests.peers[i] >= 0) from = fmt::format(" with rank {}", world_rank(requests.peers[i]));
+    if (requests.peers[i] >= 0)
+      from = fmt::format(" with rank {}", world_rank(requests.peers[i]));
   }
-  sg::fail(ErrorKind::peer, "{} on rank {}, call #{}: MPI{}: {}", watch.call().describe(), world_rank(rank_),
-           watch.call().sequence, from, text_of(error));
+  sg::fail(ErrorKind::peer,
+           "{} on rank {}, call #{}: MPI{}: {}",
+           watch.call().describe(),
+           world_rank(rank_),
+           watch.call().sequence,
+           from,
+           text_of(error));
 }
 
 void MpiTransport::finish(Requests& requests, Watch& watch, const MpiWorld::Inside& inside) {
@@ -114,38 +135,54 @@ void MpiTransport::finish(Requests& requests, Watch& watch, const MpiWorld::Insi
   Rest rest;
   for (int done = 0;;) {
     const int error = MPI_Testall(n, requests.handles.data(), &done, statuses.data());
-    if (error != MPI_SUCCESS) explain(error, requests, statuses, watch);
-    if (done) break;
+    if (error != MPI_SUCCESS)
+      explain(error, requests, statuses, watch);
+    if (done)
+      break;
     inside.poll();
-    if (Watch::Clock::now() >= watch.next()) watch.check(awaited(requests));
+    if (Watch::Clock::now() >= watch.next())
+      watch.check(awaited(requests));
     rest();
   }
   for (size_t i = 0; i < requests.handles.size(); ++i) {
     int count = 0;
-    if (requests.bytes[i] < 0) continue;
+    if (requests.bytes[i] < 0)
+      continue;
     MPI_Get_count(&statuses[i], MPI_BYTE, &count);
-    check(ErrorKind::peer, count == requests.bytes[i],
-          "{} on rank {}, call #{}: rank {} sends {} bytes, {} are expected", watch.call().describe(),
-          world_rank(rank_), watch.call().sequence, world_rank(requests.peers[i]), count, requests.bytes[i]);
+    check(ErrorKind::peer,
+          count == requests.bytes[i],
+          "{} on rank {}, call #{}: rank {} sends {} bytes, {} are expected",
+          watch.call().describe(),
+          world_rank(rank_),
+          watch.call().sequence,
+          world_rank(requests.peers[i]),
+          count,
+          requests.bytes[i]);
   }
   requests = {};
 }
 
 // ---- which call it is
 
-// Posted before the data of the same move and finished before that data is touched: if ranks make different calls,
-// their data may never come, or be of another size.
+// Posted before the data of the same move and finished before that data is touched: if ranks make
+// different calls, their data may never come, or be of another size.
 void MpiTransport::post(Comparison& comparison, Watch& watch) {
-  if (!watch.takes_comparison()) return;
+  if (!watch.takes_comparison())
+    return;
   for (int p = 0; p < size(); ++p) {
-    if (p != rank_ && watch.meets(p)) comparison.ranks.push_back(p);
+    if (p != rank_ && watch.meets(p))
+      comparison.ranks.push_back(p);
   }
   comparison.records.resize(comparison.ranks.size());
   for (size_t i = 0; i < comparison.ranks.size(); ++i) {
-    receive(comparison.requests, comparison.ranks[i], call_tag, {&comparison.records[i], sizeof(CallRecord)});
+    receive(comparison.requests,
+            comparison.ranks[i],
+            call_tag,
+            {&comparison.records[i], sizeof(CallRecord)});
   }
   const Piece mine{const_cast<CallRecord*>(&watch.call()), sizeof(CallRecord)};
-  for (int p : comparison.ranks) send(comparison.requests, p, call_tag, mine);
+  for (int p : comparison.ranks)
+    send(comparison.requests, p, call_tag, mine);
 }
 
 void MpiTransport::finish(Comparison& comparison, Watch& watch, const MpiWorld::Inside& inside) {
@@ -153,10 +190,14 @@ void MpiTransport::finish(Comparison& comparison, Watch& watch, const MpiWorld::
     finish(comparison.requests, watch, inside);
     all = true;
     for (size_t i = 0; i < comparison.ranks.size(); ++i) {
-      if (comparison.records[i].state != CallRecord::State::busy) continue;
+      if (comparison.records[i].state != CallRecord::State::busy)
+        continue;
       all = false;
       watch.restart();
-      receive(comparison.requests, comparison.ranks[i], call_tag, {&comparison.records[i], sizeof(CallRecord)});
+      receive(comparison.requests,
+              comparison.ranks[i],
+              call_tag,
+              {&comparison.records[i], sizeof(CallRecord)});
     }
   }
   for (size_t i = 0; i < comparison.ranks.size(); ++i) {
@@ -180,7 +221,8 @@ void MpiTransport::say_busy() {
   Watch watch(record, world_rank(rank_), 60, false);
   Requests requests;
   for (int p = 0; p < size(); ++p) {
-    if (p != rank_) send(requests, p, call_tag, {&record, sizeof record});
+    if (p != rank_)
+      send(requests, p, call_tag, {&record, sizeof record});
   }
   finish(requests, watch, inside);
 }
@@ -193,71 +235,99 @@ void MpiTransport::exchange(const Pieces& send, const Pieces& receive, Watch& wa
   post(comparison, watch);
   Requests requests;
   for (int p = 0; p < size(); ++p) {
-    if (p != rank_) this->receive(requests, p, pieces_tag, receive[static_cast<size_t>(p)]);
+    if (p != rank_)
+      this->receive(requests, p, pieces_tag, receive[static_cast<size_t>(p)]);
   }
   for (int p = 0; p < size(); ++p) {
-    if (p != rank_) this->send(requests, p, pieces_tag, send[static_cast<size_t>(p)]);
+    if (p != rank_)
+      this->send(requests, p, pieces_tag, send[static_cast<size_t>(p)]);
   }
   const Piece &own = send[static_cast<size_t>(rank_)], &place = receive[static_cast<size_t>(rank_)];
-  if (own.bytes > 0 && own.data != place.data) std::memcpy(place.data, own.data, own.bytes);
+  if (own.bytes > 0 && own.data != place.data)
+    std::memcpy(place.data, own.data, own.bytes);
   finish(comparison, watch, inside);
   finish(requests, watch, inside);
 }
 
-// All-to-all, sum and, where all receive the whole, all-gather, as a pipeline of slices: while slice k is summed up,
-// slice k + 1 of the terms and slice k − 1 of the sums travel.
+namespace {
+
+// What travels in an ordered reduction, cut into slices: slice k of the term for rank p, and of p's
+// sum.
+struct Slices {
+  const ReduceJob& job;
+  int64_t elements = static_cast<int64_t>(slice_bytes / size_of(job.dtype));
+
+  int64_t count() const { return (job.shards.largest() + elements - 1) / elements; }
+  int64_t length(int p, int64_t k) const {
+    return std::clamp<int64_t>(job.shards.count(p) - k * elements, 0, elements);
+  }
+  Piece term(int p, int64_t k) const {
+    char* in = static_cast<char*>(job.in_of(p));
+    return {in + job.in_bytes(k * elements), job.in_bytes(length(p, k))};
+  }
+  Piece sum(int p, int64_t k) const {
+    char* out = static_cast<char*>(job.out_of(p));
+    return {out + job.out_bytes(k * elements), job.out_bytes(length(p, k))};
+  }
+};
+
+}  // namespace
+
+// All-to-all, sum and, where all receive the whole, all-gather, as a pipeline of slices: while
+// slice k is summed up, slice k + 1 of the terms and slice k − 1 of the sums travel.
 std::optional<NonFinite> MpiTransport::reduce_ordered(const ReduceJob& job, Watch& watch) {
   const MpiWorld::Inside inside(*world_);
-  const auto slice = static_cast<int64_t>(slice_bytes / size_of(job.dtype));
-  const auto length = [&](int p, int64_t k) { return std::clamp<int64_t>(job.shards.count(p) - k * slice, 0, slice); };
-  const auto term = [&](int p, int64_t k) -> Piece {  // this rank's, for rank p
-    return {static_cast<char*>(job.in_of(p)) + job.in_bytes(k * slice), job.in_bytes(length(p, k))};
-  };
-  const auto sum = [&](int p, int64_t k) -> Piece {
-    return {static_cast<char*>(job.out_of(p)) + job.out_bytes(k * slice), job.out_bytes(length(p, k))};
-  };
-  if (size() > 1 && !incoming_.defined()) incoming_ = reduction_slices(size());
+  const Slices slices{job};
+  if (size() > 1 && !incoming_.defined())
+    incoming_ = reduction_slices(size());
   const auto incoming = [&](int p, int64_t k) {
-    return size() == 1 ? nullptr
-                       : incoming_.view().as<char>() + static_cast<uint64_t>(k % 2 * size() + p) * slice_bytes;
+    const auto at = static_cast<uint64_t>(k % 2 * size() + p);
+    return size() == 1 ? nullptr : incoming_.view().as<char>() + at * slice_bytes;
   };
-
   std::array<Requests, 2> requests;
   const auto post_terms = [&](int64_t k) {
     for (int p = 0; p < size(); ++p) {
-      if (p == rank_) continue;
-      receive(requests[k % 2], p, terms_tag, {incoming(p, k), job.in_bytes(length(rank_, k))});
-      send(requests[k % 2], p, terms_tag, term(p, k));
+      if (p == rank_)
+        continue;
+      const Piece theirs{incoming(p, k), job.in_bytes(slices.length(rank_, k))};
+      receive(requests[k % 2], p, terms_tag, theirs);
+      send(requests[k % 2], p, terms_tag, slices.term(p, k));
     }
   };
   const auto post_sums = [&](int64_t k) {
     for (int p = 0; p < size(); ++p) {
-      if (p == rank_) continue;
-      receive(requests[k % 2], p, sums_tag, sum(p, k));
-      send(requests[k % 2], p, sums_tag, sum(rank_, k));
+      if (p == rank_)
+        continue;
+      receive(requests[k % 2], p, sums_tag, slices.sum(p, k));
+      send(requests[k % 2], p, sums_tag, slices.sum(rank_, k));
     }
   };
-  int64_t largest = 0;
-  for (int p = 0; p < size(); ++p) largest = std::max(largest, job.shards.count(p));
   std::optional<NonFinite> found;
   std::vector<const void*> inputs(static_cast<size_t>(size()));
+  const auto sum_up = [&](int64_t k) {
+    for (int p = 0; p < size(); ++p)
+      inputs[static_cast<size_t>(p)] = p == rank_ ? slices.term(p, k).data : incoming(p, k);
+    void* out = slices.sum(rank_, k).data;
+    const int64_t at = job.shards.offset(rank_) + k * slices.elements;
+    const auto bad = sum_in_rank_order(job, inputs, slices.length(rank_, k), {&out, 1}, at);
+    if (!found)
+      found = bad;
+  };
   Comparison comparison;
   post(comparison, watch);
   post_terms(0);
   post_terms(1);
   finish(comparison, watch, inside);
-  for (int64_t k = 0; k * slice < largest; ++k) {
+  for (int64_t k = 0; k < slices.count(); ++k) {
     finish(requests[k % 2], watch, inside);
-    if (const int64_t count = length(rank_, k); count > 0) {
-      for (int p = 0; p < size(); ++p) inputs[static_cast<size_t>(p)] = p == rank_ ? term(p, k).data : incoming(p, k);
-      void* out = sum(rank_, k).data;
-      const auto bad = sum_in_rank_order(job, inputs, count, {&out, 1}, job.shards.offset(rank_) + k * slice);
-      if (!found) found = bad;
-    }
-    if (job.all) post_sums(k);
+    if (slices.length(rank_, k) > 0)
+      sum_up(k);
+    if (job.all)
+      post_sums(k);
     post_terms(k + 2);
   }
-  for (Requests& rest : requests) finish(rest, watch, inside);
+  for (Requests& rest : requests)
+    finish(rest, watch, inside);
   return found;
 }
 
@@ -289,9 +359,16 @@ void MpiTransport::native_all_reduce(const ReduceJob& job, Watch& watch) {
   for (int64_t begin = 0; begin < job.shards.total(); begin += collective_elements) {
     const auto count = static_cast<int>(std::min(collective_elements, job.shards.total() - begin));
     void* out = static_cast<char*>(job.out) + job.out_bytes(begin);
-    const void* in = job.in == job.out ? MPI_IN_PLACE : static_cast<const char*>(job.in) + job.in_bytes(begin);
+    const void* in =
+        job.in == job.out ? MPI_IN_PLACE : static_cast<const char*>(job.in) + job.in_bytes(begin);
     Requests request;
-    mpi_must(MPI_Iallreduce(in, out, count, type_of(job.dtype), world_->sum_of(job.dtype), comm_, request.add(-1, -1)),
+    mpi_must(MPI_Iallreduce(in,
+                            out,
+                            count,
+                            type_of(job.dtype),
+                            world_->sum_of(job.dtype),
+                            comm_,
+                            request.add(-1, -1)),
              "MPI_Iallreduce");
     finish(request, watch, inside);
   }
@@ -303,8 +380,14 @@ void MpiTransport::native_reduce_scatter(const ReduceJob& job, void* out, Watch&
   Requests request;
   if (job.shards.total() <= INT_MAX) {
     std::vector<int> counts;
-    for (int p = 0; p < size(); ++p) counts.push_back(static_cast<int>(job.shards.count(p)));
-    mpi_must(MPI_Ireduce_scatter(job.in, out, counts.data(), type_of(job.dtype), world_->sum_of(job.dtype), comm_,
+    for (int p = 0; p < size(); ++p)
+      counts.push_back(static_cast<int>(job.shards.count(p)));
+    mpi_must(MPI_Ireduce_scatter(job.in,
+                                 out,
+                                 counts.data(),
+                                 type_of(job.dtype),
+                                 world_->sum_of(job.dtype),
+                                 comm_,
                                  request.add(-1, -1)),
              "MPI_Ireduce_scatter");
     finish(request, watch, inside);
@@ -312,12 +395,19 @@ void MpiTransport::native_reduce_scatter(const ReduceJob& job, void* out, Watch&
   }
   for (int owner = 0; owner < size(); ++owner) {
     for (int64_t begin = 0; begin < job.shards.count(owner); begin += collective_elements) {
-      const auto count = static_cast<int>(std::min(collective_elements, job.shards.count(owner) - begin));
+      const auto count =
+          static_cast<int>(std::min(collective_elements, job.shards.count(owner) - begin));
       const char* in = static_cast<const char*>(job.in_of(owner)) + job.in_bytes(begin);
       char* sum = static_cast<char*>(out) + job.in_bytes(begin);
-      mpi_must(
-          MPI_Ireduce(in, sum, count, type_of(job.dtype), world_->sum_of(job.dtype), owner, comm_, request.add(-1, -1)),
-          "MPI_Ireduce");
+      mpi_must(MPI_Ireduce(in,
+                           sum,
+                           count,
+                           type_of(job.dtype),
+                           world_->sum_of(job.dtype),
+                           owner,
+                           comm_,
+                           request.add(-1, -1)),
+               "MPI_Ireduce");
       finish(request, watch, inside);
     }
   }
@@ -325,9 +415,11 @@ void MpiTransport::native_reduce_scatter(const ReduceJob& job, void* out, Watch&
 
 // ---- groups
 
-std::unique_ptr<Transport> MpiTransport::split(const std::vector<int>& colours, const std::vector<int>& keys,
+std::unique_ptr<Transport> MpiTransport::split(const std::vector<int>& colours,
+                                               const std::vector<int>& keys,
                                                int group) {
-  const MpiWorld::Inside inside(*world_);  // every rank has just told its colour, so nobody is waited for
+  const MpiWorld::Inside inside(
+      *world_);  // every rank has just told its colour, so nobody is waited for
   const auto self = static_cast<size_t>(rank_);
   MPI_Comm part = MPI_COMM_NULL;
   mpi_must(MPI_Comm_split(comm_, colours[self], keys[self], &part), "MPI_Comm_split");

@@ -1,5 +1,6 @@
-// Ranks that are processes, joined by MPI. All its calls are made by tasks of the comm stream and none of them blocks:
-// every wait polls, so that it has a deadline. Only the end of a job after a failure is called from elsewhere.
+// Ranks that are processes, joined by MPI. All its calls are made by tasks of the comm stream and
+// none of them blocks: every wait polls, so that it has a deadline. Only the end of a job after a
+// failure is called from elsewhere.
 #pragma once
 #include <mpi.h>
 
@@ -16,7 +17,8 @@ namespace sg::dist {
 // Throws Error peer, naming the function, unless MPI says that it worked.
 void mpi_must(int error, const char* function);
 
-// The process's share in MPI: from its start to its end, sums of 16-bit floats, boards that a host's processes share.
+// The process's share in MPI: from its start to its end, sums of 16-bit floats, boards that a
+// host's processes share.
 class MpiWorld {
  public:
   MpiWorld();   // on the comm stream
@@ -35,7 +37,8 @@ class MpiWorld {
   // Ends the job from any thread, once the comm stream has left MPI (it notices within a poll).
   [[noreturn]] void abort(int exit_code);
 
-  // While one lives the comm stream is inside MPI. Throws, there and at each poll, once the job is being ended.
+  // While one lives the comm stream is inside MPI. Throws, there and at each poll, once the job is
+  // being ended.
   class Inside {
    public:
     explicit Inside(MpiWorld& world) : world_(world) {
@@ -45,7 +48,9 @@ class MpiWorld {
     ~Inside() { world_.inside_ = false; }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
-    void poll() const { check(ErrorKind::peer, !world_.ending_, "mpi: this rank has failed, the job ends"); }
+    void poll() const {
+      check(ErrorKind::peer, !world_.ending_, "mpi: this rank has failed, the job ends");
+    }
 
    private:
     MpiWorld& world_;
@@ -66,7 +71,10 @@ class MpiWorld {
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(std::shared_ptr<MpiWorld> world, MPI_Comm comm, std::vector<int> world_ranks, int number);
+  MpiTransport(std::shared_ptr<MpiWorld> world,
+               MPI_Comm comm,
+               std::vector<int> world_ranks,
+               int number);
   ~MpiTransport() override;
 
   int rank() const override { return rank_; }
@@ -79,14 +87,17 @@ class MpiTransport final : public Transport {
   void exchange(const Pieces& send, const Pieces& receive, Watch& watch) override;
   std::optional<NonFinite> reduce_ordered(const ReduceJob& job, Watch& watch) override;
   void reduce_native(const ReduceJob& job, Watch& watch) override;
-  std::unique_ptr<Transport> split(const std::vector<int>& colours, const std::vector<int>& keys, int group) override;
+  std::unique_ptr<Transport> split(const std::vector<int>& colours,
+                                   const std::vector<int>& keys,
+                                   int group) override;
   bool splits_at_once() const override { return false; }
   void say_busy() override;
   void fail(const std::string&) noexcept override { world_->fail(); }
   void abort(const std::string&, int exit_code) override { world_->abort(exit_code); }
 
  private:
-  // Requests under way, each with the rank at its other end and, of receives, the bytes it must bring.
+  // Requests under way, each with the rank at its other end and, of receives, the bytes it must
+  // bring.
   struct Requests {
     std::vector<MPI_Request> handles;
     std::vector<int> peers;  // −1: all
@@ -101,12 +112,17 @@ class MpiTransport final : public Transport {
   };
   void post(Comparison& comparison, Watch& watch);
   void finish(Comparison& comparison, Watch& watch, const MpiWorld::Inside& inside);
-  void compare(Watch& watch, const MpiWorld::Inside& inside);  // where the move itself can't carry records
+  void compare(Watch& watch,
+               const MpiWorld::Inside& inside);  // where the move itself can't carry records
   void send(Requests& requests, int to, int tag, const Piece& piece);
   void receive(Requests& requests, int from, int tag, const Piece& piece);
-  void finish(Requests& requests, Watch& watch, const MpiWorld::Inside& inside);  // and empties them
+  void finish(Requests& requests,
+              Watch& watch,
+              const MpiWorld::Inside& inside);  // and empties them
   std::vector<int> awaited(const Requests& requests) const;
-  [[noreturn]] void explain(int error, const Requests& requests, const std::vector<MPI_Status>& statuses,
+  [[noreturn]] void explain(int error,
+                            const Requests& requests,
+                            const std::vector<MPI_Status>& statuses,
                             const Watch& watch);
   void native_all_reduce(const ReduceJob& job, Watch& watch);
   void native_reduce_scatter(const ReduceJob& job, void* out, Watch& watch);
@@ -116,7 +132,8 @@ class MpiTransport final : public Transport {
   const std::vector<int> world_ranks_;
   const int number_;
   int rank_ = 0;
-  Tensor incoming_;  // the ordered reduction's buffers: two slices from every rank, filled and summed up in turn
+  Tensor incoming_;  // the ordered reduction's buffers: two slices from every rank, filled and
+                     // summed up in turn
 };
 
 }  // namespace sg::dist

@@ -14,13 +14,15 @@
 namespace sg::dist {
 namespace {
 
-constexpr auto patience = std::chrono::seconds(2);  // for the comm stream to leave MPI before a job is ended
+constexpr auto patience =
+    std::chrono::seconds(2);  // for the comm stream to leave MPI before a job is ended
 
 template <class T>
 void add(void* in, void* inout, int* count, MPI_Datatype*) {
   const T* x = static_cast<const T*>(in);
   T* sum = static_cast<T*>(inout);
-  for (int i = 0; i < *count; ++i) sum[i] = T(static_cast<float>(sum[i]) + static_cast<float>(x[i]));
+  for (int i = 0; i < *count; ++i)
+    sum[i] = T(static_cast<float>(sum[i]) + static_cast<float>(x[i]));
 }
 
 }  // namespace
@@ -66,33 +68,41 @@ std::vector<Processors> MpiWorld::processors_on_this_host() const {
   constexpr int most = 1024;  // a byte for each processor
   std::vector<char> mine(most), all(static_cast<size_t>(host_size_ * most));
   for (const int processor : process_processors()) {
-    if (processor < most) mine[static_cast<size_t>(processor)] = 1;
+    if (processor < most)
+      mine[static_cast<size_t>(processor)] = 1;
   }
-  mpi_must(MPI_Allgather(mine.data(), most, MPI_CHAR, all.data(), most, MPI_CHAR, host_), "MPI_Allgather");
+  mpi_must(MPI_Allgather(mine.data(), most, MPI_CHAR, all.data(), most, MPI_CHAR, host_),
+           "MPI_Allgather");
   std::vector<Processors> sets(static_cast<size_t>(host_size_));
   for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i]) sets[i / most].push_back(static_cast<int>(i % most));
+    if (all[i])
+      sets[i / most].push_back(static_cast<int>(i % most));
   }
   return sets;
 }
 
 MpiWorld::~MpiWorld() {
-  if (failed_) return;  // peers may never answer; the launcher ends a job that goes without a farewell
-  const bool ended = MPI_Win_free(&window_) == MPI_SUCCESS && MPI_Comm_free(&host_) == MPI_SUCCESS &&
-                     MPI_Op_free(&sum_f16_) == MPI_SUCCESS && MPI_Op_free(&sum_bf16_) == MPI_SUCCESS &&
-                     MPI_Finalize() == MPI_SUCCESS;
-  if (!ended) spdlog::warn("mpi: rank {} could not end MPI in order", rank_);
+  if (failed_)
+    return;  // peers may never answer; the launcher ends a job that goes without a farewell
+  const bool ended = MPI_Win_free(&window_) == MPI_SUCCESS &&
+                     MPI_Comm_free(&host_) == MPI_SUCCESS &&
+                     MPI_Op_free(&sum_f16_) == MPI_SUCCESS &&
+                     MPI_Op_free(&sum_bf16_) == MPI_SUCCESS && MPI_Finalize() == MPI_SUCCESS;
+  if (!ended)
+    spdlog::warn("mpi: rank {} could not end MPI in order", rank_);
 }
 
 MPI_Op MpiWorld::sum_of(DType dtype) const {
-  if (dtype == DType::f16) return sum_f16_;
+  if (dtype == DType::f16)
+    return sum_f16_;
   return dtype == DType::bf16 ? sum_bf16_ : MPI_SUM;
 }
 
 void MpiWorld::abort(int exit_code) {
   ending_ = true;
   const auto begin = std::chrono::steady_clock::now();
-  while (inside_ && std::chrono::steady_clock::now() - begin < patience) std::this_thread::yield();
+  while (inside_ && std::chrono::steady_clock::now() - begin < patience)
+    std::this_thread::yield();
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
 }
@@ -104,8 +114,9 @@ struct MpiStart {
   std::vector<Processors> dealt;  // to the ranks of this host
 };
 
-// On the comm stream, whose thread makes every call of MPI from the first to the last. A rank that never comes would
-// hold the others inside MPI for ever, where nothing polls: they give up at the deadline.
+// On the comm stream, whose thread makes every call of MPI from the first to the last. A rank that
+// never comes would hold the others inside MPI for ever, where nothing polls: they give up at the
+// deadline.
 MpiStart start_mpi(const std::shared_ptr<CommShared>& shared) {
   const auto start = std::make_shared<MpiStart>();
   shared->stream.enqueue("MPI_Init", [start] {
@@ -119,7 +130,8 @@ MpiStart start_mpi(const std::shared_ptr<CommShared>& shared) {
     wait_within(started, shared->timeout, "MPI_Init");
   } catch (...) {
     // A thread inside MPI can't be ended: it keeps what it uses until the process ends.
-    if (!started.done()) new std::shared_ptr<CommShared>(shared);
+    if (!started.done())
+      new std::shared_ptr<CommShared>(shared);
     throw;
   }
   return std::move(*start);
@@ -128,8 +140,10 @@ MpiStart start_mpi(const std::shared_ptr<CommShared>& shared) {
 }  // namespace
 
 std::unique_ptr<Comm> connect_mpi(const CommOptions& options) {
-  check(under_launcher(), "mpi: start the program with mpirun or srun to run it as several processes");
-  check(options.link_bandwidth == 0 && options.link_latency == 0, "mpi: a link is emulated between thread ranks only");
+  check(under_launcher(),
+        "mpi: start the program with mpirun or srun to run it as several processes");
+  check(options.link_bandwidth == 0 && options.link_latency == 0,
+        "mpi: a link is emulated between thread ranks only");
   check_timeout(options.timeout);
   auto shared = std::make_shared<CommShared>(cpu(0), options.checks, options.timeout);
   auto [world, dealt] = start_mpi(shared);
@@ -137,7 +151,8 @@ std::unique_ptr<Comm> connect_mpi(const CommOptions& options) {
 
   DeviceOptions device = options.device;
   const auto here = static_cast<size_t>(world->rank_on_this_host());
-  if (device.threads == 0) device.threads = threads_for(dealt, here);
+  if (device.threads == 0)
+    device.threads = threads_for(dealt, here);
   set_processors(cpu(0), dealt[here]);
   join_processors(cpu(0));
   configure(cpu(0), device);
@@ -146,12 +161,16 @@ std::unique_ptr<Comm> connect_mpi(const CommOptions& options) {
   std::vector<int> world_ranks(static_cast<size_t>(ranks));
   std::iota(world_ranks.begin(), world_ranks.end(), 0);
   auto comm = std::make_unique<Comm>(
-      std::make_unique<MpiTransport>(std::move(world), MPI_COMM_WORLD, std::move(world_ranks), 0), std::move(shared));
-  check(options.ranks == 0 || options.ranks == ranks, "ranks: {} are asked for, the launcher started {}", options.ranks,
+      std::make_unique<MpiTransport>(std::move(world), MPI_COMM_WORLD, std::move(world_ranks), 0),
+      std::move(shared));
+  check(options.ranks == 0 || options.ranks == ranks,
+        "ranks: {} are asked for, the launcher started {}",
+        options.ranks,
         ranks);
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   check(ranks > 1 || !tasks || std::atoi(tasks) <= 1,
-        "mpi: srun started {} tasks, MPI sees each alone; try srun --mpi=pmix, or mpirun", tasks ? tasks : "");
+        "mpi: srun started {} tasks, MPI sees each alone; try srun --mpi=pmix, or mpirun",
+        tasks ? tasks : "");
   return comm;
 }
 

@@ -17,14 +17,21 @@ struct Checker {
 
   template <class... Args>
   void operator()(bool ok, fmt::format_string<Args...> format, Args&&... args) const {
-    if (ok) return;
-    fail(ErrorKind::usage, "{} \"{}\": {}", name_of(operation), call.name,
+    if (ok)
+      return;
+    fail(ErrorKind::usage,
+         "{} \"{}\": {}",
+         name_of(operation),
+         call.name,
          fmt::format(format, std::forward<Args>(args)...));
   }
   void tensor(const char* what, const Tensor& x, int64_t elements) const {
     (*this)(x.defined(), "{} is undefined", what);
     (*this)(x.device() == comm.device() || x.device().type == DeviceType::host,
-            "{} lies on {}, this rank computes on {}", what, x.device(), comm.device());
+            "{} lies on {}, this rank computes on {}",
+            what,
+            x.device(),
+            comm.device());
     (*this)(x.contiguous(), "{} of shape {} must be dense", what, x.shape());
     (*this)(x.numel() == elements, "{} has {} elements, {} are needed", what, x.numel(), elements);
   }
@@ -32,15 +39,20 @@ struct Checker {
     (*this)(rank >= 0 && rank < comm.size(), "no rank {} in a group of {}", rank, comm.size());
   }
   void shards(const Shards& shards) const {
-    (*this)(shards.ranks() == comm.size(), "shards for {} ranks in a group of {}", shards.ranks(), comm.size());
+    (*this)(shards.ranks() == comm.size(),
+            "shards for {} ranks in a group of {}",
+            shards.ranks(),
+            comm.size());
   }
   // `part` may be at `place` in `whole` or apart from it.
   void overlap(const Tensor& whole, const Tensor& part, int64_t place) const {
-    if (part.storage() != whole.storage()) return;
+    if (part.storage() != whole.storage())
+      return;
     const int64_t begin = part.offset(), end = begin + part.numel(), first = whole.offset(),
                   last = first + whole.numel();
     const bool in_place = begin == first + place && part.dtype() == whole.dtype();
-    (*this)(in_place || end <= first || begin >= last, "the result overlaps its input, but not at its own place in it");
+    (*this)(in_place || end <= first || begin >= last,
+            "the result overlaps its input, but not at its own place in it");
   }
 };
 
@@ -52,7 +64,9 @@ CommJob job_of(Operation operation, int64_t elements, DType dtype) {
   return job;
 }
 
-Piece piece(const Tensor& x) { return {x.view().data, x.bytes()}; }
+Piece piece(const Tensor& x) {
+  return {x.view().data, x.bytes()};
+}
 
 // rank p's range of a flat tensor, as pieces by rank
 Pieces pieces(const Tensor& x, const Shards& shards) {
@@ -60,21 +74,25 @@ Pieces pieces(const Tensor& x, const Shards& shards) {
   auto* data = static_cast<char*>(x.view().data);
   const uint64_t size = size_of(x.dtype());
   for (int p = 0; p < shards.ranks(); ++p) {
-    auto* begin = data ? data + static_cast<uint64_t>(shards.offset(p)) * size : nullptr;  // null on meta
+    auto* begin =
+        data ? data + static_cast<uint64_t>(shards.offset(p)) * size : nullptr;  // null on meta
     result.push_back({begin, static_cast<uint64_t>(shards.count(p)) * size});
   }
   return result;
 }
 
 // Runs one exchange and books it; `tensors` are those whose memory it uses.
-void set_exchange(CommJob& job, int rank, Pieces send, Pieces receive, std::vector<Tensor> tensors) {
+void set_exchange(
+    CommJob& job, int rank, Pieces send, Pieces receive, std::vector<Tensor> tensors) {
   job.tensors = std::move(tensors);
   job.traffic.calls = 1;
   for (size_t p = 0; p < send.size(); ++p) {
-    if (p == static_cast<size_t>(rank)) continue;
+    if (p == static_cast<size_t>(rank))
+      continue;
     job.traffic.sent += send[p].bytes, job.traffic.received += receive[p].bytes;
   }
-  job.run = [send = std::move(send), receive = std::move(receive)](Transport& transport, Watch& watch) {
+  job.run = [send = std::move(send), receive = std::move(receive)](Transport& transport,
+                                                                   Watch& watch) {
     transport.exchange(send, receive, watch);
     return std::optional<NonFinite>();
   };
@@ -82,51 +100,69 @@ void set_exchange(CommJob& job, int rank, Pieces send, Pieces receive, std::vect
 
 }  // namespace
 
-CommJob Comm::reduction(const Call& call, Operation operation, const Tensor& in, const Tensor& out,
-                        const Shards& shards, const Reduction& options) {
+CommJob Comm::reduction(const Call& call,
+                        Operation operation,
+                        const Tensor& in,
+                        const Tensor& out,
+                        const Shards& shards,
+                        const Reduction& options) {
   const Checker must{call, operation, *this};
   const bool all = operation == Operation::all_reduce;
   const KernelTable& kernels = kernel_table(device());
-  must(in.dtype() == out.dtype() || out.dtype() == DType::f32, "the result of {} is {} or f32, not {}",
-       name_of(in.dtype()), name_of(in.dtype()), name_of(out.dtype()));
-  must(kernels.tree_sum[in.dtype()] != nullptr, "no sum of {} on {}", name_of(in.dtype()), device());
-  must(options.algorithm != Algorithm::native || in.dtype() == out.dtype(), "native sums of {} aren't given in {}",
-       name_of(in.dtype()), name_of(out.dtype()));
+  const char* type = name_of(in.dtype());
+  must(in.dtype() == out.dtype() || out.dtype() == DType::f32,
+       "the result of {} is {} or f32, not {}",
+       type,
+       type,
+       name_of(out.dtype()));
+  must(kernels.tree_sum[in.dtype()] != nullptr, "no sum of {} on {}", type, device());
+  must(options.algorithm != Algorithm::native || in.dtype() == out.dtype(),
+       "native sums of {} aren't given in {}",
+       type,
+       name_of(out.dtype()));
   CommJob job = job_of(operation, in.numel(), in.dtype());
   job.record.out_dtype = out.dtype();
   job.record.layout = hash_of(shards);
   job.record.algorithm = options.algorithm;
   job.record.scale = options.scale;
-  const ReduceJob reduce{&kernels,    in.view().data, out.view().data, in.dtype(),
-                         out.dtype(), shards,         options.scale,   all};
+  void* from = in.view().data;
+  void* to = out.view().data;
+  const ReduceJob reduce{&kernels, from, to, in.dtype(), out.dtype(), shards, options.scale, all};
   const int n = size();
   job.traffic = traffic_of(reduce, options.algorithm, rank());
   job.messages = (options.algorithm == Algorithm::ring ? n - 1 : 1) * (all ? 2 : 1);
-  if (n == 1 && options.scale == 1 && reduce.in == reduce.out && reduce.dtype == reduce.out_dtype) {
-    job.run = [](Transport&, Watch&) { return std::optional<NonFinite>(); };  // the sum is there already
+  const bool in_place = reduce.in == reduce.out && reduce.dtype == reduce.out_dtype;
+  if (n == 1 && options.scale == 1 && in_place) {  // the sum is there already
+    job.run = [](Transport&, Watch&) { return std::optional<NonFinite>(); };
     return job;
   }
-  const Tensor ring = options.algorithm == Algorithm::ring ? ring_buffers(shards, in.dtype()) : Tensor();
+  const Tensor ring =
+      options.algorithm == Algorithm::ring ? ring_buffers(shards, in.dtype()) : Tensor();
   job.tensors = {in, out};
   job.run = [reduce, algorithm = options.algorithm, ring](Transport& transport, Watch& watch) {
-    if (algorithm == Algorithm::ordered) return transport.reduce_ordered(reduce, watch);
+    if (algorithm == Algorithm::ordered)
+      return transport.reduce_ordered(reduce, watch);
     std::optional<NonFinite> found;
-    if (!transport.moves_data()) return found;
+    if (!transport.moves_data())
+      return found;
     if (const auto at = first_nonfinite(reduce.dtype, reduce.in, reduce.shards.total())) {
       found = NonFinite{transport.rank(), *at};
     }
-    if (algorithm == Algorithm::ring) reduce_ring(transport, reduce, ring, watch);
-    else transport.reduce_native(reduce, watch);
+    if (algorithm == Algorithm::ring)
+      reduce_ring(transport, reduce, ring, watch);
+    else
+      transport.reduce_native(reduce, watch);
     return found;
   };
   return job;
 }
 
-// Taken where calls are made, so that books have them in the program's order; a larger one waits for the calls that
-// still work in the smaller.
+// Taken where calls are made, so that books have them in the program's order; a larger one waits
+// for the calls that still work in the smaller.
 Tensor Comm::ring_buffers(const Shards& shards, DType dtype) {
-  if (size() == 1) return {};
-  const int64_t bytes = 2 * largest_of(shards) * static_cast<int64_t>(size_of(dtype));
+  if (size() == 1)
+    return {};
+  const int64_t bytes = 2 * shards.largest() * static_cast<int64_t>(size_of(dtype));
   if (!ring_.defined() || ring_.numel() < bytes) {
     shared_->stream.synchronize();
     ring_ = {};
@@ -136,19 +172,27 @@ Tensor Comm::ring_buffers(const Shards& shards, DType dtype) {
   return ring_;
 }
 
-Work Comm::all_reduce(const Call& call, const Tensor& in, const Tensor& out, const Reduction& reduction) {
+Work Comm::all_reduce(const Call& call,
+                      const Tensor& in,
+                      const Tensor& out,
+                      const Reduction& reduction) {
   const Checker must{call, Operation::all_reduce, *this};
   must.tensor("the input", in, in.defined() ? in.numel() : 0);
   must.tensor("the result", out, in.numel());
   must.overlap(in, out, 0);
-  return issue(call, this->reduction(call, must.operation, in, out, Shards::even(in.numel(), size()), reduction));
+  return issue(
+      call,
+      this->reduction(call, must.operation, in, out, Shards::even(in.numel(), size()), reduction));
 }
 
 Work Comm::all_reduce(const Call& call, const Tensor& inout, const Reduction& reduction) {
   return all_reduce(call, inout, inout, reduction);
 }
 
-Work Comm::reduce_scatter(const Call& call, const Tensor& in, const Shards& shards, const Tensor& out,
+Work Comm::reduce_scatter(const Call& call,
+                          const Tensor& in,
+                          const Shards& shards,
+                          const Tensor& out,
                           const Reduction& reduction) {
   const Checker must{call, Operation::reduce_scatter, *this};
   must.shards(shards);
@@ -158,16 +202,26 @@ Work Comm::reduce_scatter(const Call& call, const Tensor& in, const Shards& shar
   return issue(call, this->reduction(call, must.operation, in, out, shards, reduction));
 }
 
-Work Comm::all_gather(const Call& call, const Tensor& shard, const Shards& shards, const Tensor& out) {
+Work Comm::all_gather(const Call& call,
+                      const Tensor& shard,
+                      const Shards& shards,
+                      const Tensor& out) {
   const Checker must{call, Operation::all_gather, *this};
   must.shards(shards);
   must.tensor("the shard", shard, shards.count(rank()));
   must.tensor("the result", out, shards.total());
-  must(shard.dtype() == out.dtype(), "a shard of {} for a result of {}", name_of(shard.dtype()), name_of(out.dtype()));
+  must(shard.dtype() == out.dtype(),
+       "a shard of {} for a result of {}",
+       name_of(shard.dtype()),
+       name_of(out.dtype()));
   must.overlap(out, shard, shards.offset(rank()));
   CommJob job = job_of(must.operation, shards.total(), out.dtype());
   job.record.layout = hash_of(shards);
-  set_exchange(job, rank(), Pieces(static_cast<size_t>(size()), piece(shard)), pieces(out, shards), {shard, out});
+  set_exchange(job,
+               rank(),
+               Pieces(static_cast<size_t>(size()), piece(shard)),
+               pieces(out, shards),
+               {shard, out});
   return issue(call, std::move(job));
 }
 
@@ -188,7 +242,8 @@ Work Comm::broadcast(const Call& call, const Tensor& inout, int root) {
   return issue(call, std::move(job));
 }
 
-Work Comm::gather(const Call& call, const Tensor& shard, const Shards& shards, const Tensor& out, int root) {
+Work Comm::gather(
+    const Call& call, const Tensor& shard, const Shards& shards, const Tensor& out, int root) {
   const Checker must{call, Operation::gather, *this};
   must.rank(root);
   must.shards(shards);
@@ -200,7 +255,9 @@ Work Comm::gather(const Call& call, const Tensor& shard, const Shards& shards, c
   send[static_cast<size_t>(root)] = piece(shard);
   if (rank() == root) {
     must.tensor("the result", out, shards.total());
-    must(shard.dtype() == out.dtype(), "a shard of {} for a result of {}", name_of(shard.dtype()),
+    must(shard.dtype() == out.dtype(),
+         "a shard of {} for a result of {}",
+         name_of(shard.dtype()),
          name_of(out.dtype()));
     must.overlap(out, shard, shards.offset(rank()));
     receive = pieces(out, shards);
@@ -209,7 +266,8 @@ Work Comm::gather(const Call& call, const Tensor& shard, const Shards& shards, c
   return issue(call, std::move(job));
 }
 
-Work Comm::scatter(const Call& call, const Tensor& in, const Shards& shards, const Tensor& shard, int root) {
+Work Comm::scatter(
+    const Call& call, const Tensor& in, const Shards& shards, const Tensor& shard, int root) {
   const Checker must{call, Operation::scatter, *this};
   must.rank(root);
   must.shards(shards);
@@ -221,7 +279,10 @@ Work Comm::scatter(const Call& call, const Tensor& in, const Shards& shards, con
   receive[static_cast<size_t>(root)] = piece(shard);
   if (rank() == root) {
     must.tensor("the input", in, shards.total());
-    must(shard.dtype() == in.dtype(), "a shard of {} from an input of {}", name_of(shard.dtype()), name_of(in.dtype()));
+    must(shard.dtype() == in.dtype(),
+         "a shard of {} from an input of {}",
+         name_of(shard.dtype()),
+         name_of(in.dtype()));
     must.overlap(in, shard, shards.offset(rank()));
     send = pieces(in, shards);
   }
@@ -229,16 +290,25 @@ Work Comm::scatter(const Call& call, const Tensor& in, const Shards& shards, con
   return issue(call, std::move(job));
 }
 
-Work Comm::all_to_all(const Call& call, const Tensor& in, const Shards& send, const Tensor& out,
+Work Comm::all_to_all(const Call& call,
+                      const Tensor& in,
+                      const Shards& send,
+                      const Tensor& out,
                       const Shards& receive) {
   const Checker must{call, Operation::all_to_all, *this};
   must.shards(send);
   must.shards(receive);
   must.tensor("the input", in, send.total());
   must.tensor("the result", out, receive.total());
-  must(in.dtype() == out.dtype(), "an input of {} for a result of {}", name_of(in.dtype()), name_of(out.dtype()));
-  must(in.storage() != out.storage() || in.numel() == 0 || out.numel() == 0, "input and result share their memory");
-  must(send.count(rank()) == receive.count(rank()), "sends itself {} elements and expects {}", send.count(rank()),
+  must(in.dtype() == out.dtype(),
+       "an input of {} for a result of {}",
+       name_of(in.dtype()),
+       name_of(out.dtype()));
+  must(in.storage() != out.storage() || in.numel() == 0 || out.numel() == 0,
+       "input and result share their memory");
+  must(send.count(rank()) == receive.count(rank()),
+       "sends itself {} elements and expects {}",
+       send.count(rank()),
        receive.count(rank()));
   CommJob job = job_of(must.operation, 0, in.dtype());
   set_exchange(job, rank(), pieces(in, send), pieces(out, receive), {in, out});

@@ -12,7 +12,11 @@ namespace sg::dist {
 
 // Plain data of fixed size: it travels between ranks and lies in memory that processes share.
 struct CallRecord {
-  enum class State : uint8_t { running, done, busy };  // busy: no call, the rank is at work on something else
+  enum class State : uint8_t {
+    running,
+    done,
+    busy
+  };                     // busy: no call, the rank is at work on something else
   int64_t sequence = 0;  // of the group; between two ranks: of the messages from one to the other
   int64_t elements = 0;
   uint64_t layout = 0;  // hash of the shards
@@ -33,15 +37,18 @@ struct CallRecord {
 };
 static_assert(sizeof(CallRecord) == 128 && std::is_trivially_copyable_v<CallRecord>);
 
-inline constexpr const char* end_of_program = "the end of the program";  // the name of Comm::leave's call
+inline constexpr const char* end_of_program =
+    "the end of the program";  // the name of Comm::leave's call
 
 uint64_t hash_of(const Shards& shards);
 
-// Empty where the calls agree, else what differs first: "operation", "name", "number of elements", …
+// Empty where the calls agree, else what differs first: "operation", "name", "number of elements",
+// …
 std::string difference(const CallRecord& a, const CallRecord& b);
 
-// The last calls of one rank: written by its comm stream, read by whoever reports a failure, without locks (a record
-// that is just being overwritten may read torn). Zeroed memory is an empty board.
+// The last calls of one rank: written by its comm stream, read by whoever reports a failure,
+// without locks (a record that is just being overwritten may read torn). Zeroed memory is an empty
+// board.
 class FlightBoard {
  public:
   static constexpr uint64_t capacity = 32;
@@ -57,8 +64,8 @@ class FlightBoard {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// "  rank 1: #7 all_reduce "ddp.bucket.3" of 4096 f32, for 2.31 s" and the calls before it, a line each;
-// nothing where there were none.
+// "  rank 1: #7 all_reduce "ddp.bucket.3" of 4096 f32, for 2.31 s" and the calls before it, a line
+// each; nothing where there were none.
 std::string format_board(int rank, const FlightBoard& board);
 
 int64_t steady_nanoseconds();

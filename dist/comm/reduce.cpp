@@ -26,18 +26,21 @@ View flat_view(const void* data, DType dtype, int64_t count) {
 template <class Word>
 SG_AVX2 bool any_nonfinite(const Word* x, int64_t count, Word exponent) {
   Word found = 0;
-  for (int64_t i = 0; i < count; ++i) found |= static_cast<Word>((x[i] & exponent) == exponent);
+  for (int64_t i = 0; i < count; ++i)
+    found |= static_cast<Word>((x[i] & exponent) == exponent);
   return found != 0;
 }
 
 template <class Word>
 std::optional<int64_t> first_nonfinite(const void* data, int64_t count, Word exponent) {
   const Word* x = static_cast<const Word*>(data);
-  if (!any_nonfinite(x, count, exponent)) return std::nullopt;
+  if (!any_nonfinite(x, count, exponent))
+    return std::nullopt;
   return std::find_if(x, x + count, [=](Word bits) { return (bits & exponent) == exponent; }) - x;
 }
 
-constexpr size_t chunk_bytes = 8 * 1024;  // of a chunk's sum, which stays in the first-level cache beside its terms
+constexpr size_t chunk_bytes =
+    8 * 1024;  // of a chunk's sum, which stays in the first-level cache beside its terms
 
 }  // namespace
 
@@ -51,8 +54,11 @@ std::optional<int64_t> first_nonfinite(DType dtype, const void* x, int64_t count
   }
 }
 
-std::optional<NonFinite> sum_in_rank_order(const ReduceJob& job, std::span<const void* const> inputs, int64_t count,
-                                           std::span<void* const> outs, int64_t offset) {
+std::optional<NonFinite> sum_in_rank_order(const ReduceJob& job,
+                                           std::span<const void* const> inputs,
+                                           int64_t count,
+                                           std::span<void* const> outs,
+                                           int64_t offset) {
   const auto kernel = job.kernels->tree_sum[job.dtype];
   alignas(64) std::array<std::byte, chunk_bytes> sum;
   const auto chunk = static_cast<int64_t>(chunk_bytes / size_of(job.out_dtype));
@@ -61,19 +67,28 @@ std::optional<NonFinite> sum_in_rank_order(const ReduceJob& job, std::span<const
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t length = std::min(chunk, count - begin);
     for (size_t i = 0; i < inputs.size(); ++i) {
-      views[i] = flat_view(static_cast<const char*>(inputs[i]) + job.in_bytes(begin), job.dtype, length);
+      views[i] =
+          flat_view(static_cast<const char*>(inputs[i]) + job.in_bytes(begin), job.dtype, length);
     }
-    kernel(views.data(), static_cast<int>(views.size()), flat_view(sum.data(), job.out_dtype, length), job.scale, {});
-    // What isn't finite in an input isn't finite in the sum either, so the inputs are searched only then.
-    if (const auto bad = found ? std::nullopt : first_nonfinite(job.out_dtype, sum.data(), length)) {
+    kernel(views.data(),
+           static_cast<int>(views.size()),
+           flat_view(sum.data(), job.out_dtype, length),
+           job.scale,
+           {});
+    // What isn't finite in an input isn't finite in the sum either, so the inputs are searched only
+    // then.
+    if (const auto bad =
+            found ? std::nullopt : first_nonfinite(job.out_dtype, sum.data(), length)) {
       found = NonFinite{-1, offset + begin + *bad};
       for (size_t i = 0; i < views.size() && found->rank < 0; ++i) {
         const auto at = first_nonfinite(job.dtype, views[i].data, length);
-        if (at) found = NonFinite{static_cast<int>(i), offset + begin + *at};
+        if (at)
+          found = NonFinite{static_cast<int>(i), offset + begin + *at};
       }
     }
     for (void* out : outs) {
-      std::memcpy(static_cast<char*>(out) + job.out_bytes(begin), sum.data(), job.out_bytes(length));
+      std::memcpy(
+          static_cast<char*>(out) + job.out_bytes(begin), sum.data(), job.out_bytes(length));
     }
   }
   return found;
@@ -97,13 +112,10 @@ std::vector<RingStep> ring_steps(int rank, int ranks, bool all) {
   return steps;
 }
 
-int64_t largest_of(const Shards& shards) {
-  int64_t largest = 0;
-  for (int rank = 0; rank < shards.ranks(); ++rank) largest = std::max(largest, shards.count(rank));
-  return largest;
-}
-
-void reduce_ring(Transport& transport, const ReduceJob& job, const Tensor& buffers, Watch& watch,
+void reduce_ring(Transport& transport,
+                 const ReduceJob& job,
+                 const Tensor& buffers,
+                 Watch& watch,
                  const RingObserver& observe) {
   const int n = transport.size(), rank = transport.rank();
   if (n == 1) {
@@ -112,11 +124,12 @@ void reduce_ring(Transport& transport, const ReduceJob& job, const Tensor& buffe
     return;
   }
   void* incoming = buffers.view().data;
-  void* partial = static_cast<char*>(incoming) + job.in_bytes(largest_of(job.shards));
+  void* partial = static_cast<char*>(incoming) + job.in_bytes(job.shards.largest());
   ReduceJob unscaled = job;  // of partial sums
   unscaled.scale = 1, unscaled.out_dtype = job.dtype;
 
-  const auto next = static_cast<size_t>((rank + 1) % n), previous = static_cast<size_t>((rank + n - 1) % n);
+  const auto next = static_cast<size_t>((rank + 1) % n),
+             previous = static_cast<size_t>((rank + n - 1) % n);
   const auto steps = ring_steps(rank, n, job.all);
   for (size_t s = 0; s < steps.size(); ++s) {
     const auto [phase, out, in] = steps[s];
@@ -125,7 +138,8 @@ void reduce_ring(Transport& transport, const ReduceJob& job, const Tensor& buffe
       send[next] = {job.out_of(out), job.out_bytes(job.shards.count(out))};
       receive[previous] = {job.out_of(in), job.out_bytes(job.shards.count(in))};
       transport.exchange(send, receive, watch);
-      if (observe) observe(steps[s], receive[previous].data);
+      if (observe)
+        observe(steps[s], receive[previous].data);
       continue;
     }
     send[next] = {s == 0 ? job.in_of(out) : partial, job.in_bytes(job.shards.count(out))};
@@ -135,23 +149,29 @@ void reduce_ring(Transport& transport, const ReduceJob& job, const Tensor& buffe
     const void* const terms[] = {incoming, job.in_of(in)};
     void* const sum = last ? job.out_of(in) : incoming;
     sum_in_rank_order(last ? job : unscaled, terms, job.shards.count(in), {&sum, 1}, 0);
-    if (observe) observe(steps[s], sum);
+    if (observe)
+      observe(steps[s], sum);
     std::swap(incoming, partial);
   }
 }
 
 Traffic traffic_of(const ReduceJob& job, Algorithm algorithm, int rank) {
   const int n = job.shards.ranks();
-  if (n == 1) return {.calls = 1};
+  if (n == 1)
+    return {.calls = 1};
   const auto all_but = [&](int b) { return job.shards.total() - job.shards.count((b + n) % n); };
   if (algorithm == Algorithm::ring) {
-    if (!job.all) return {1, job.in_bytes(all_but(rank)), job.in_bytes(all_but(rank - 1)), 0};
-    return {1, job.in_bytes(all_but((rank + 1) % n)) + job.out_bytes(all_but((rank + 2) % n)),
-            job.in_bytes(all_but(rank)) + job.out_bytes(all_but((rank + 1) % n)), 0};
+    if (!job.all)
+      return {1, job.in_bytes(all_but(rank)), job.in_bytes(all_but(rank - 1)), 0};
+    return {1,
+            job.in_bytes(all_but((rank + 1) % n)) + job.out_bytes(all_but((rank + 2) % n)),
+            job.in_bytes(all_but(rank)) + job.out_bytes(all_but((rank + 1) % n)),
+            0};
   }
   const int64_t others = all_but(rank), own = (n - 1) * job.shards.count(rank);
   Traffic traffic{1, job.in_bytes(others), job.in_bytes(own), 0};
-  if (job.all) traffic += {0, job.out_bytes(own), job.out_bytes(others), 0};
+  if (job.all)
+    traffic += {0, job.out_bytes(own), job.out_bytes(others), 0};
   return traffic;
 }
 

@@ -29,16 +29,24 @@ class SimTransport final : public Transport {
     }
   }
   std::optional<NonFinite> reduce_ordered(const ReduceJob& job, Watch&) override {
-    if (sees_) sees_(job.shards);
-    if (imitated_ == Imitated::mpi && size_ > 1 && !slices_.defined()) slices_ = reduction_slices(size_);
+    if (sees_)
+      sees_(job.shards);
+    if (imitated_ == Imitated::mpi && size_ > 1 && !slices_.defined())
+      slices_ = reduction_slices(size_);
     return {};
   }
   void reduce_native(const ReduceJob&, Watch&) override {}
 
-  std::unique_ptr<Transport> split(const std::vector<int>& colours, const std::vector<int>&, int group) override {
+  std::unique_ptr<Transport> split(const std::vector<int>& colours,
+                                   const std::vector<int>&,
+                                   int group) override {
     const auto mine = colours[static_cast<size_t>(rank_)];
-    return std::make_unique<SimTransport>(0, static_cast<int>(std::count(colours.begin(), colours.end(), mine)), group,
-                                          imitated_, sees_);
+    return std::make_unique<SimTransport>(
+        0,
+        static_cast<int>(std::count(colours.begin(), colours.end(), mine)),
+        group,
+        imitated_,
+        sees_);
   }
   void fail(const std::string&) noexcept override {}
   void abort(const std::string& message, int) override { throw Bug(message); }
@@ -54,12 +62,13 @@ class SimTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Comm> connect_sim(int rank, int ranks, Device device, Imitated group, SeesShards sees) {
+std::unique_ptr<Comm> connect_sim(
+    int rank, int ranks, Device device, Imitated group, SeesShards sees) {
   check(device.type == DeviceType::meta, "sim: a meta device is needed, not {}", device);
   check(0 <= rank && rank < ranks, "sim: rank {} of {}", rank, ranks);
   auto shared = std::make_shared<CommShared>(device, Checks::never, 1e9);
-  return std::make_unique<Comm>(std::make_unique<SimTransport>(rank, ranks, 0, group, std::move(sees)),
-                                std::move(shared));
+  return std::make_unique<Comm>(
+      std::make_unique<SimTransport>(rank, ranks, 0, group, std::move(sees)), std::move(shared));
 }
 
 }  // namespace sg::dist

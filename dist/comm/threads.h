@@ -30,7 +30,9 @@ struct ThreadGroup {
 // Everything that thread ranks share; one mutex guards it all, memory is copied outside of it.
 struct ThreadWorld {
   ThreadWorld(int ranks, double bandwidth, double latency);
-  void fail(int rank, const std::string& message, std::exception_ptr error = nullptr) noexcept;  // the first one counts
+  void fail(int rank,
+            const std::string& message,
+            std::exception_ptr error = nullptr) noexcept;  // the first one counts
 
   const int ranks;
   const double bandwidth, latency;
@@ -48,21 +50,28 @@ struct ThreadWorld {
 
 class ThreadTransport final : public Transport {
  public:
-  ThreadTransport(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group, int rank, int number);
+  ThreadTransport(std::shared_ptr<ThreadWorld> world,
+                  std::shared_ptr<ThreadGroup> group,
+                  int rank,
+                  int number);
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->world_ranks.size()); }
   int world_rank(int rank) const override { return group_->world_ranks[static_cast<size_t>(rank)]; }
   int group() const override { return number_; }
   int world_size() const override { return world_->ranks; }
-  FlightBoard* board(int world_rank) override { return &world_->boards[static_cast<size_t>(world_rank)]; }
+  FlightBoard* board(int world_rank) override {
+    return &world_->boards[static_cast<size_t>(world_rank)];
+  }
 
   void exchange(const Pieces& send, const Pieces& receive, Watch& watch) override;
   std::optional<NonFinite> reduce_ordered(const ReduceJob& job, Watch& watch) override;
   void reduce_native(const ReduceJob& job, Watch& watch) override;
   void emulate_link(uint64_t bytes, int messages) override;
   void say_busy() override;
-  std::unique_ptr<Transport> split(const std::vector<int>& colours, const std::vector<int>& keys, int group) override;
+  std::unique_ptr<Transport> split(const std::vector<int>& colours,
+                                   const std::vector<int>& keys,
+                                   int group) override;
   void fail(const std::string& message) noexcept override;
   void abort(const std::string& message, int exit_code) override;
 

@@ -3,8 +3,16 @@
 namespace sg::dist {
 
 const char* name_of(Operation operation) {
-  constexpr const char* names[operation_count] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "gather",
-                                                  "scatter",    "all_to_all",     "send",       "recv",      "barrier"};
+  constexpr const char* names[operation_count] = {"all_reduce",
+                                                  "reduce_scatter",
+                                                  "all_gather",
+                                                  "broadcast",
+                                                  "gather",
+                                                  "scatter",
+                                                  "all_to_all",
+                                                  "send",
+                                                  "recv",
+                                                  "barrier"};
   return names[static_cast<int>(operation)];
 }
 
@@ -50,7 +58,8 @@ Traffic TrafficLedger::of(Operation operation, Phase phase) const {
 
 Traffic TrafficLedger::total(Phase phase) const {
   Traffic sum;
-  for (const auto& phases : table()) sum += phases[static_cast<size_t>(phase)];
+  for (const auto& phases : table())
+    sum += phases[static_cast<size_t>(phase)];
   return sum;
 }
 

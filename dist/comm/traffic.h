@@ -1,5 +1,5 @@
-// The traffic ledger: what each rank sent and received, in bytes, by the operation its caller asked for and the phase
-// of the run.
+// The traffic ledger: what each rank sent and received, in bytes, by the operation its caller asked
+// for and the phase of the run.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,14 +22,15 @@ enum class Operation : uint8_t {
 inline constexpr int operation_count = 10;
 const char* name_of(Operation operation);
 
-// step: gradients and parameters only; metrics: losses, norms, flags, data; check: the comparison of calls between
-// ranks.
+// step: gradients and parameters only; metrics: losses, norms, flags, data; check: the comparison
+// of calls between ranks.
 enum class Phase : uint8_t { setup, step, metrics, check, eval, save };
 inline constexpr int phase_count = 6;
 const char* name_of(Phase phase);
 
 struct Traffic {
-  uint64_t calls = 0, sent = 0, received = 0, padding = 0;  // padding: bytes of sent and received that carry nothing
+  uint64_t calls = 0, sent = 0, received = 0,
+           padding = 0;  // padding: bytes of sent and received that carry nothing
   Traffic& operator+=(const Traffic& other);
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };
@@ -37,8 +38,8 @@ struct Traffic {
 // operation → phase → traffic.
 using TrafficTable = std::array<std::array<Traffic, phase_count>, operation_count>;
 
-// The ledger of one rank, shared by its groups. Bytes are booked when a call is made, times when it has run.
-// Thread-safe.
+// The ledger of one rank, shared by its groups. Bytes are booked when a call is made, times when it
+// has run. Thread-safe.
 class TrafficLedger {
  public:
   void add(Operation operation, Phase phase, const Traffic& traffic);

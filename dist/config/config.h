@@ -1,14 +1,16 @@
-// The JSON configuration, in the format that DeepSpeed made common: the same keys with the same meaning, into Options.
-// A key that doesn't exist is an error that names the nearest one; a key or value that isn't supported yet is an error
-// that says so; nothing is ignored. keys.cpp has a row for each key.
+// The JSON configuration, in the format that DeepSpeed made common: the same keys with the same
+// meaning, into Options. A key that doesn't exist is an error that names the nearest one; a key or
+// value that isn't supported yet is an error that says so; nothing is ignored. keys.cpp has a row
+// for each key.
 //
 //   const dist::Config config = dist::read_config("ds.json");
 //   auto engine = dist::initialize(model.units(), config.options(comm.size()), comm);
 //   engine->set_learning_rate(config.schedule.at(applied));
 //
-// Defaults are ours (Options) but for two sections that are taken as DeepSpeed means them: "optimizer" leaves what it
-// doesn't say to that optimizer's defaults there (AdamW: betas 0.9, 0.999, weight_decay 0), and without a "scheduler"
-// its learning rate is constant. Weight decay is of matrices alone, as everywhere here.
+// Defaults are ours (Options) but for two sections that are taken as DeepSpeed means them:
+// "optimizer" leaves what it doesn't say to that optimizer's defaults there (AdamW: betas 0.9,
+// 0.999, weight_decay 0), and without a "scheduler" its learning rate is constant. Weight decay is
+// of matrices alone, as everywhere here.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -30,8 +32,8 @@ struct BatchNames {  // what the user called them
   const char* micro = "train_micro_batch_size_per_gpu";
   const char* accumulation = "gradient_accumulation_steps";
 };
-// Any two give the third; train or micro alone means accumulation 1; accumulation alone leaves the others 0. Usage
-// error that shows the arithmetic where they contradict each other.
+// Any two give the third; train or micro alone means accumulation 1; accumulation alone leaves the
+// others 0. Usage error that shows the arithmetic where they contradict each other.
 BatchSizes settle(BatchSizes sizes, int ranks, const BatchNames& names = {});
 
 struct Config {
@@ -50,8 +52,8 @@ struct Config {
   Options options(int ranks) const;
 };
 
-// Usage error, naming `source` and the key path, for anything that isn't a configuration we can honour to the letter;
-// it names all that is wrong, so that a file is mended in one go.
+// Usage error, naming `source` and the key path, for anything that isn't a configuration we can
+// honour to the letter; it names all that is wrong, so that a file is mended in one go.
 Config parse_config(std::string_view text, const std::string& source);
 // The same of a file of at most 1 MiB; bad_input where it is missing.
 Config read_config(const std::string& file);

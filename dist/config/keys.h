@@ -1,4 +1,5 @@
-// The keys of the JSON configuration (config.h), one row each. (Internal: users needn't have nlohmann-json.)
+// The keys of the JSON configuration (config.h), one row each. (Internal: users needn't have
+// nlohmann-json.)
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -39,7 +40,8 @@ struct ConfigValue {
 
 struct ConfigKey {
   std::string path;
-  std::function<void(const ConfigValue&, ConfigDraft&)> read;  // the value into the draft, or a usage error
+  std::function<void(const ConfigValue&, ConfigDraft&)>
+      read;  // the value into the draft, or a usage error
 };
 
 const std::vector<ConfigKey>& config_keys();

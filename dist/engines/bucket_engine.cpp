@@ -19,9 +19,11 @@ std::vector<Variable> variables_of(const std::vector<Unit>& units, bool trainabl
   std::vector<Variable> all;
   for (const Unit& unit : units) {
     for (const Variable& p : unit.parameters) {
-      const bool known = std::find(all.begin(), all.end(), p) != all.end();  // tied: once, where it comes first
+      const bool known =
+          std::find(all.begin(), all.end(), p) != all.end();  // tied: once, where it comes first
       const bool trained = p.requires_grad() && p.numel() > 0;
-      if (trained == trainable && !known) all.push_back(p);
+      if (trained == trainable && !known)
+        all.push_back(p);
     }
   }
   return all;
@@ -42,13 +44,17 @@ std::vector<int> units_of(const std::vector<Unit>& units) {
 
 // Losses have counted their targets: a weight that is missing or another's would be a wrong step.
 void check_weight(const std::optional<Targets>& given, const TargetsMet& met) {
-  check(
-      given || met.targets() == met.positions(),
-      "forward: {} of {} positions have no target (−1): give forward their number, {{.count = {}, .of = micro-batch × "
-      "context}}, so that the step follows the mean over all its targets",
-      met.positions() - met.targets(), met.positions(), met.targets());
+  check(given || met.targets() == met.positions(),
+        "forward: {} of {} positions have no target (−1): give forward their number, {{.count = "
+        "{}, .of = micro-batch × "
+        "context}}, so that the step follows the mean over all its targets",
+        met.positions() - met.targets(),
+        met.positions(),
+        met.targets());
   check(!given || met.losses() != 1 || met.targets() == given->count,
-        "forward: it was given {} targets, the loss counted {}", given ? given->count : 0, met.targets());
+        "forward: it was given {} targets, the loss counted {}",
+        given ? given->count : 0,
+        met.targets());
 }
 
 }  // namespace
@@ -58,26 +64,34 @@ BucketEngine::BucketEngine(std::vector<Unit> units, const Options& options, Comm
       options_(options),
       comm_(comm),
       frozen_(variables_of(units_, false)),
-      space_(variables_of(units_, true), options, comm.size(),
+      space_(variables_of(units_, true),
+             options,
+             comm.size(),
              options.engine == EngineKind::zero3 ? units_of(units_) : std::vector<int>{}),
       lr_(options.lr) {
   check(options.micro_steps > 0, "engine: micro_steps must be positive: {}", options.micro_steps);
   check(space_.size() > 0, "engine: the model has no trainable parameters");
-  if (options.precision == DType::f16) scaler_.emplace(options.loss_scale);
+  if (options.precision == DType::f16)
+    scaler_.emplace(options.loss_scale);
 }
 
 void BucketEngine::start() try {
   own_parts();
   make_sums();
-  for (const Placed& placed : space_.parameters()) take_over(placed);
+  for (const Placed& placed : space_.parameters())
+    take_over(placed);
   optimizer_->publish_masters();
   place_frozen();
   watch();
-} catch (const OutOfMemory& e) { throw explained(e, options_, comm_, space_.size()); }
+} catch (const OutOfMemory& e) {
+  throw explained(e, options_, comm_, space_.size());
+}
 
-// Which parts this rank updates, where their parameters and optimizer state lie, and who gives what to the norm.
+// Which parts this rank updates, where their parameters and optimizer state lie, and who gives what
+// to the norm.
 void BucketEngine::own_parts() {
-  const bool dry = comm_.device().type == DeviceType::meta;  // no values, no norm: what others hold doesn't matter
+  const bool dry = comm_.device().type ==
+                   DeviceType::meta;  // no values, no norm: what others hold doesn't matter
   std::vector<std::vector<Slice>> held;
   for (size_t b = 0; b < space_.buckets().size(); ++b) {
     for (const Message& message : space_.buckets()[b].messages) {
@@ -85,23 +99,29 @@ void BucketEngine::own_parts() {
       held.resize(static_cast<size_t>(shards.ranks()));
       for (int rank = 0; rank < shards.ranks(); ++rank) {
         const bool mine = rank == comm_.rank() || shards.ranks() == 1;
-        if (dry && !mine) continue;
+        if (dry && !mine)
+          continue;
         const int64_t begin = message.begin + shards.offset(rank), end = begin + shards.count(rank);
-        for (const Slice& slice : space_.slices(begin, end)) held[static_cast<size_t>(rank)].push_back(slice);
-        if (mine && begin < end) owned_.push_back({static_cast<int>(b), begin, end, {}});
+        for (const Slice& slice : space_.slices(begin, end))
+          held[static_cast<size_t>(rank)].push_back(slice);
+        if (mine && begin < end)
+          owned_.push_back({static_cast<int>(b), begin, end, {}});
       }
     }
   }
   norm_ = std::make_unique<GradientNorm>(space_, std::move(held));
   allocate(owned_);
   std::vector<OwnedRange> ranges;
-  for (const Owned& part : owned_) ranges.push_back({part.begin, part.end, parameters_of(part)});
+  for (const Owned& part : owned_)
+    ranges.push_back({part.begin, part.end, parameters_of(part)});
   optimizer_ = std::make_unique<ShardedOptimizer>(space_, std::move(ranges), options_.optimizer);
 }
 
-// Where what crosses arrives, and where micro-steps add up: on every rank before they cross, or at the owner after.
+// Where what crosses arrives, and where micro-steps add up: on every rank before they cross, or at
+// the owner after.
 void BucketEngine::make_sums() {
-  const int k = options_.micro_steps, levels = options_.elastic_determinism ? MicroStepSum::tree_levels(k) : 1;
+  const int k = options_.micro_steps,
+            levels = options_.elastic_determinism ? MicroStepSum::tree_levels(k) : 1;
   if (!ranks_first() && k > 1) {
     CategoryScope scope(Category::accumulation);
     accumulated_ = empty({space_.size()});
@@ -112,16 +132,18 @@ void BucketEngine::make_sums() {
     const int64_t size = part.end - part.begin;
     if (options_.elastic_determinism) {
       std::vector<Tensor> tree;
-      for (int level = 0; level < levels; ++level) tree.push_back(arrays.next(size));
+      for (int level = 0; level < levels; ++level)
+        tree.push_back(arrays.next(size));
       part.gradient = MicroStepSum::tree(std::move(tree), k);
     } else {
-      part.gradient = MicroStepSum::left_to_right(mean_of(part), sums ? arrays.next(size) : Tensor());
+      part.gradient =
+          MicroStepSum::left_to_right(mean_of(part), sums ? arrays.next(size) : Tensor());
     }
   }
 }
 
-// One at a time: what the model was made with is given back as the engine's memory takes its place. Masters are the
-// unrounded f32 values.
+// One at a time: what the model was made with is given back as the engine's memory takes its place.
+// Masters are the unrounded f32 values.
 void BucketEngine::take_over(const Placed& parameter) {
   const Tensor value = initial_value(parameter.parameter, units_, comm_, Category::live);
   for_owned(parameter, [&](const Tensor& master, int64_t begin, int64_t end) {
@@ -130,13 +152,17 @@ void BucketEngine::take_over(const Placed& parameter) {
   place(parameter, value);
 }
 
-void BucketEngine::for_owned(const Placed& p, const std::function<void(const Tensor&, int64_t, int64_t)>& visit) {
+void BucketEngine::for_owned(const Placed& p,
+                             const std::function<void(const Tensor&, int64_t, int64_t)>& visit) {
   const int64_t end = p.offset + p.size;
-  auto part = std::partition_point(owned_.begin(), owned_.end(), [&](const Owned& o) { return o.end <= p.offset; });
+  auto part = std::partition_point(
+      owned_.begin(), owned_.end(), [&](const Owned& o) { return o.end <= p.offset; });
   for (; part != owned_.end() && part->begin < end; ++part) {
     const int64_t first = std::max(part->begin, p.offset), last = std::min(part->end, end);
     const Tensor& master = optimizer_->master(static_cast<size_t>(part - owned_.begin()));
-    visit(master.slice(0, first - part->begin, last - part->begin), first - p.offset, last - p.offset);
+    visit(master.slice(0, first - part->begin, last - part->begin),
+          first - p.offset,
+          last - p.offset);
   }
 }
 
@@ -168,7 +194,8 @@ void BucketEngine::watch() {
 // No gradient of the micro-step to come is there yet.
 void BucketEngine::begin_gradients() {
   missing_.resize(space_.buckets().size());
-  for (size_t b = 0; b < missing_.size(); ++b) missing_[b] = space_.buckets()[b].last - space_.buckets()[b].first;
+  for (size_t b = 0; b < missing_.size(); ++b)
+    missing_[b] = space_.buckets()[b].last - space_.buckets()[b].first;
   seen_.assign(space_.parameters().size(), Seen::nothing);
   next_bucket_ = 0;
 }
@@ -183,27 +210,34 @@ Tensor BucketEngine::gradient_of(int position) {
 // ---- a micro-step
 
 double BucketEngine::seed() const {
-  return scale_ * weight_ / (options_.micro_steps * (divides_at_loss() ? comm_.size() : options_.predivide));
+  return scale_ * weight_ /
+         (options_.micro_steps * (divides_at_loss() ? comm_.size() : options_.predivide));
 }
 
 void BucketEngine::weigh(const std::optional<Targets>& targets) {
   weight_ = 1;
-  if (!targets) return;
+  if (!targets)
+    return;
   check(targets->of > 0 && targets->count >= 0 && targets->count <= targets->of,
-        "forward: {} targets of {} positions: give the micro-batch's targets and the run's micro-batch × context",
-        targets->count, targets->of);
-  check(
-      positions_ == 0 || positions_ == targets->of,
-      "forward: targets of {} positions in a step whose micro-batches before are of {}: it is the run's micro-batch × "
-      "context, not the batch's own size",
-      targets->of, positions_);
+        "forward: {} targets of {} positions: give the micro-batch's targets and the run's "
+        "micro-batch × context",
+        targets->count,
+        targets->of);
+  check(positions_ == 0 || positions_ == targets->of,
+        "forward: targets of {} positions in a step whose micro-batches before are of {}: it is "
+        "the run's micro-batch × "
+        "context, not the batch's own size",
+        targets->of,
+        positions_);
   positions_ = targets->of;
   weight_ = static_cast<double>(targets->count) / static_cast<double>(targets->of);
 }
 
-Variable BucketEngine::forward(const std::function<Variable()>& loss, const std::optional<Targets>& targets) {
+Variable BucketEngine::forward(const std::function<Variable()>& loss,
+                               const std::optional<Targets>& targets) {
   check_usable("forward");
-  check(phase_ != Progress::backward_done, "forward: call step first: gradients of the micro-step before wait for it");
+  check(phase_ != Progress::backward_done,
+        "forward: call step first: gradients of the micro-step before wait for it");
   const trace::Span span("forward");
   return attempt([&] {
     rejoin();
@@ -216,7 +250,8 @@ Variable BucketEngine::forward(const std::function<Variable()>& loss, const std:
     Variable result = loss();
     check(result.defined() && result.numel() == 1 && result.dtype() == DType::f32,
           "forward: the closure must return one f32 loss");
-    if (result.device().type != DeviceType::meta) check_weight(targets, met);
+    if (result.device().type != DeviceType::meta)
+      check_weight(targets, met);
     phase_ = Progress::forward_done;
     return result;
   });
@@ -224,7 +259,8 @@ Variable BucketEngine::forward(const std::function<Variable()>& loss, const std:
 
 void BucketEngine::backward(const Variable& loss) {
   check_usable("backward");
-  check(phase_ == Progress::forward_done, "backward: call forward first, and step between two backward passes");
+  check(phase_ == Progress::forward_done,
+        "backward: call forward first, and step between two backward passes");
   const trace::Span span("backward");
   attempt([&] {
     const bool backed = loss.device().type != DeviceType::meta;
@@ -234,10 +270,14 @@ void BucketEngine::backward(const Variable& loss) {
     if (weight_ > 0 || communicates_in_backward())
       check_leaves(sg::backward(loss, {.seed = full(loss.shape(), seed())}));
     // Parameters that this pass didn't reach count as zero, so that nothing stale survives.
-    for (size_t i = 0; i < seen_.size(); ++i) count(static_cast<int>(i));
+    for (size_t i = 0; i < seen_.size(); ++i)
+      count(static_cast<int>(i));
     in_backward_ = false;
-    invariant(next_bucket_ == static_cast<int>(missing_.size()), "engine: bucket {} never filled", next_bucket_);
-    if (ranks_first() && options_.micro_steps > 1) limit_in_flight(0);
+    invariant(next_bucket_ == static_cast<int>(missing_.size()),
+              "engine: bucket {} never filled",
+              next_bucket_);
+    if (ranks_first() && options_.micro_steps > 1)
+      limit_in_flight(0);
     begin_gradients();
     end_micro_step();
     phase_ = Progress::backward_done;
@@ -248,30 +288,38 @@ void BucketEngine::backward(const Variable& loss) {
 void BucketEngine::check_leaves(std::span<const Variable> reached) const {
   for (const Variable& leaf : reached)
     check(leaf.keeper() == this,
-          "backward: '{}' {} has a gradient but is no parameter of this engine: register its module with add or "
+          "backward: '{}' {} has a gradient but is no parameter of this engine: register its "
+          "module with add or "
           "add_unit, or detach it",
-          leaf.name(), leaf.shape());
+          leaf.name(),
+          leaf.shape());
 }
 
 void BucketEngine::arrived(int position) {
   Seen& seen = seen_[static_cast<size_t>(position)];
   const std::string& name = space_.parameters()[static_cast<size_t>(position)].parameter.name();
-  check(in_backward_, "backward: {} is an engine's parameter: its gradients are made by engine->backward", name);
-  check(seen == Seen::nothing, "backward: a gradient of {} comes after the last call of its units: use it within them",
+  check(in_backward_,
+        "backward: {} is an engine's parameter: its gradients are made by engine->backward",
+        name);
+  check(seen == Seen::nothing,
+        "backward: a gradient of {} comes after the last call of its units: use it within them",
         name);
   seen = Seen::gradient;
-  if (counts_at_once(position)) count(position);
+  if (counts_at_once(position))
+    count(position);
 }
 
 void BucketEngine::count(int position) {
   Seen& seen = seen_[static_cast<size_t>(position)];
-  if (seen == Seen::counted) return;
+  if (seen == Seen::counted)
+    return;
   if (seen == Seen::nothing || weight_ == 0)
     fill_(space_.parameters()[static_cast<size_t>(position)].parameter.gradient_buffer(), 0);
   seen = Seen::counted;
   --missing_[static_cast<size_t>(space_.bucket_of(position))];
   const int buckets = static_cast<int>(missing_.size());
-  while (next_bucket_ < buckets && missing_[static_cast<size_t>(next_bucket_)] == 0) leave(next_bucket_++);
+  while (next_bucket_ < buckets && missing_[static_cast<size_t>(next_bucket_)] == 0)
+    leave(next_bucket_++);
 }
 
 // A full bucket leaves: into the accumulator, over the ranks, or both.
@@ -281,9 +329,12 @@ void BucketEngine::leave(int b) {
   Tensor gradient = open(b);
   if (accumulated_.defined()) {
     const Tensor sum = accumulated_.slice(0, bucket.begin, bucket.end);
-    if (micro_step_ == 0) copy_(sum, gradient);
-    else accumulate_(sum, gradient);
-    if (!last_micro_step()) return close(b);
+    if (micro_step_ == 0)
+      copy_(sum, gradient);
+    else
+      accumulate_(sum, gradient);
+    if (!last_micro_step())
+      return close(b);
     gradient = crossing(sum, gradient);
   } else {
     gradient = crossing(gradient, gradient);
@@ -291,23 +342,33 @@ void BucketEngine::leave(int b) {
   Pending pending{b, {}};
   for (size_t m = 0; m < bucket.messages.size(); ++m) {
     const Message& message = bucket.messages[m];
-    const auto part = std::find_if(owned_.begin(), owned_.end(),
-                                   [&](const Owned& o) { return o.begin >= message.begin && o.end <= message.end; });
-    const Tensor mean = part == owned_.end() ? empty({0}, mean_dtype()) : part->gradient.arrival(micro_step_);
-    const Call call{fmt::format("{}.gradient.{}.{} from {}", name_of(options_.engine), b, m,
+    const auto part = std::find_if(owned_.begin(), owned_.end(), [&](const Owned& o) {
+      return o.begin >= message.begin && o.end <= message.end;
+    });
+    const Tensor mean =
+        part == owned_.end() ? empty({0}, mean_dtype()) : part->gradient.arrival(micro_step_);
+    const Call call{fmt::format("{}.gradient.{}.{} from {}",
+                                name_of(options_.engine),
+                                b,
+                                m,
                                 space_.at(message.begin).parameter.name()),
                     Phase::step};
     pending.works.push_back(
-        reduce(call, message, gradient.slice(0, message.begin - bucket.begin, message.end - bucket.begin), mean));
+        reduce(call,
+               message,
+               gradient.slice(0, message.begin - bucket.begin, message.end - bucket.begin),
+               mean));
   }
   pending_.push_back(std::move(pending));
-  if (!options_.overlap) limit_in_flight(0);
+  if (!options_.overlap)
+    limit_in_flight(0);
 }
 
-// The gradient in the dtype in which it crosses: itself, or a copy in its bucket's buffer or in one that lasts until it
-// has crossed.
+// The gradient in the dtype in which it crosses: itself, or a copy in its bucket's buffer or in one
+// that lasts until it has crossed.
 Tensor BucketEngine::crossing(const Tensor& gradient, const Tensor& buffer) {
-  if (gradient.dtype() == crossing_dtype()) return gradient;
+  if (gradient.dtype() == crossing_dtype())
+    return gradient;
   if (buffer.dtype() == crossing_dtype()) {
     copy_(buffer, gradient);
     return buffer;
@@ -326,7 +387,8 @@ void BucketEngine::drop_gradients(int b) {
 }
 
 void BucketEngine::limit_in_flight(size_t buckets) {
-  for (; pending_.size() > buckets; pending_.pop_front()) settle(pending_.front());
+  for (; pending_.size() > buckets; pending_.pop_front())
+    settle(pending_.front());
 }
 
 void BucketEngine::settle(const Pending& pending) {
@@ -339,7 +401,8 @@ void BucketEngine::settle(const Pending& pending) {
   }
   close(pending.bucket);
   for (Owned& part : owned_) {
-    if (part.bucket == pending.bucket) part.gradient.arrived(micro_step_);
+    if (part.bucket == pending.bucket)
+      part.gradient.arrived(micro_step_);
   }
 }
 
@@ -351,7 +414,8 @@ StepResult BucketEngine::step() {
   const trace::Span span("step");
   return attempt([&] {
     phase_ = Progress::idle;
-    if (last_micro_step()) return end_step();
+    if (last_micro_step())
+      return end_step();
     ++micro_step_;
     return StepResult();
   });

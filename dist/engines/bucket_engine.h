@@ -1,9 +1,10 @@
-// What the engines with buckets share: a step's course, from the loss's scale to the update. An engine says where a
-// bucket's gradient is written, how it crosses, and which part of it this rank owns.
+// What the engines with buckets share: a step's course, from the loss's scale to the update. An
+// engine says where a bucket's gradient is written, how it crosses, and which part of it this rank
+// owns.
 //
-//   forward, backward: gradients are written into buckets; a full bucket leaves, strictly in bucket order
-//   step:              the last of k micro-steps settles what is under way, takes the norm, updates, publishes
-//   parameters
+//   forward, backward: gradients are written into buckets; a full bucket leaves, strictly in bucket
+//   order step:              the last of k micro-steps settles what is under way, takes the norm,
+//   updates, publishes parameters
 #pragma once
 #include <deque>
 #include <exception>
@@ -29,7 +30,8 @@ class BucketEngine : public Engine, private LeafKeeper {
  public:
   ~BucketEngine() override;
 
-  Variable forward(const std::function<Variable()>& loss, const std::optional<Targets>& targets) final;
+  Variable forward(const std::function<Variable()>& loss,
+                   const std::optional<Targets>& targets) final;
   void backward(const Variable& loss) final;
   StepResult step() final;
   void set_learning_rate(double lr) final { lr_ = optim::checked_learning_rate(lr); }
@@ -47,8 +49,8 @@ class BucketEngine : public Engine, private LeafKeeper {
   const Options& options() const final { return options_; }
   Comm& comm() final { return comm_; }
 
-  // Second half of construction, when the engine's own part exists: allocates, takes parameters over one by one with
-  // rank 0's values, watches gradients.
+  // Second half of construction, when the engine's own part exists: allocates, takes parameters
+  // over one by one with rank 0's values, watches gradients.
   void start();
 
  protected:
@@ -56,31 +58,37 @@ class BucketEngine : public Engine, private LeafKeeper {
   struct Owned {
     int bucket = 0;
     int64_t begin = 0, end = 0;  // in the flat space; not empty
-    MicroStepSum gradient;       // (end − begin) what crosses arrives there and adds up over the micro-steps
+    MicroStepSum
+        gradient;  // (end − begin) what crosses arrives there and adds up over the micro-steps
   };
 
   BucketEngine(std::vector<Unit> units, const Options& options, Comm& comm);
 
   // ---- what an engine decides
-  // Its memory: parameters and gradients, as far as they stay; called once, when it is known what this rank updates.
+  // Its memory: parameters and gradients, as far as they stay; called once, when it is known what
+  // this rank updates.
   virtual void allocate(const std::vector<Owned>& parts) = 0;
   // Points a trainable parameter's variable there; `value`, dense f32, is its initial value.
   virtual void place(const Placed& parameter, const Tensor& value) = 0;
-  virtual Tensor parameters_of(const Owned& part) = 0;  // where the part's parameters lie, one-dimensional
-  // Where the mean of the part's gradient arrives, likewise, in mean_dtype(). Not asked for with elastic determinism:
-  // f32 sums arrive in memory of their own.
+  virtual Tensor parameters_of(
+      const Owned& part) = 0;  // where the part's parameters lie, one-dimensional
+  // Where the mean of the part's gradient arrives, likewise, in mean_dtype(). Not asked for with
+  // elastic determinism: f32 sums arrive in memory of their own.
   virtual Tensor mean_of(const Owned& part) = 0;
 
-  // The bucket's gradient of this micro-step, one-dimensional in the parameters' dtype: asked for when its first
-  // contribution arrives, and again until it is closed. Contents undefined at first.
+  // The bucket's gradient of this micro-step, one-dimensional in the parameters' dtype: asked for
+  // when its first contribution arrives, and again until it is closed. Contents undefined at first.
   virtual Tensor open(int bucket) = 0;
   virtual void close(int bucket) { (void)bucket; }  // what it held has left
 
   // Who updates what of a message. One rank in the answer: everybody updates everything.
   virtual Shards owners(const Message& message) const { return message.shards; }
-  // Sends a message of a bucket on its way. `gradient`: the message's range, in crossing_dtype(), which may be changed.
-  // The mean of what this rank owns of it arrives in `mean`, of mean_dtype().
-  virtual Work reduce(const Call& call, const Message& message, const Tensor& gradient, const Tensor& mean) = 0;
+  // Sends a message of a bucket on its way. `gradient`: the message's range, in crossing_dtype(),
+  // which may be changed. The mean of what this rank owns of it arrives in `mean`, of mean_dtype().
+  virtual Work reduce(const Call& call,
+                      const Message& message,
+                      const Tensor& gradient,
+                      const Tensor& mean) = 0;
   virtual void begin_micro_step() {}
   virtual void end_micro_step() {}    // also where an exception ends it; must not throw
   virtual void publish() {}           // after an update: parameters go where they are needed
@@ -90,37 +98,42 @@ class BucketEngine : public Engine, private LeafKeeper {
   virtual void let_go(std::span<const Variable> parameters) { (void)parameters; }
   // A trainable parameter is about to be read: it is there on return, or an error says why not.
   virtual void before_use(int position) = 0;
-  // The end: leaves the trainable parameters with values of their own. False where they can't be had: a peer is lost,
-  // or (`alone`) doesn't take part since this rank alone is ending.
+  // The end: leaves the trainable parameters with values of their own. False where they can't be
+  // had: a peer is lost, or (`alone`) doesn't take part since this rank alone is ending.
   virtual bool give_back(bool alone) = 0;
   // For every engine's destructor, while it is still whole; later calls do nothing.
   void retire() noexcept;
 
   // Whether peers' backward waits for calls that this rank makes in its own.
   virtual bool communicates_in_backward() const { return false; }
-  // Whether a parameter's gradient counts as soon as it is complete, or only when the engine says so by count().
+  // Whether a parameter's gradient counts as soon as it is complete, or only when the engine says
+  // so by count().
   virtual bool counts_at_once(int position) const {
     (void)position;
     return true;
   }
-  // The parameter's gradient of this micro-step is what has arrived, or zero; nothing where it has counted already.
+  // The parameter's gradient of this micro-step is what has arrived, or zero; nothing where it has
+  // counted already.
   void count(int position);
   // The bucket's parameters forget their gradients, views of it that would keep its memory.
   void drop_gradients(int bucket);
   // Waits until at most so many buckets are under way.
   void limit_in_flight(size_t buckets);
-  // How gradients cross: their mean over the ranks, which the loss was divided for already or the sum is multiplied for
-  // (numerics, rules 2 and 3). With elastic determinism f32 sums arrive.
+  // How gradients cross: their mean over the ranks, which the loss was divided for already or the
+  // sum is multiplied for (numerics, rules 2 and 3). With elastic determinism f32 sums arrive.
   Reduction mean_reduction() const {
     const double scale = divides_at_loss() ? 1 : options_.predivide / comm_.size();
     return {.scale = static_cast<float>(scale), .algorithm = options_.reduction};
   }
-  bool divides_at_loss() const { return options_.elastic_determinism || options_.prescale_gradients; }
+  bool divides_at_loss() const {
+    return options_.elastic_determinism || options_.prescale_gradients;
+  }
   DType crossing_dtype() const { return options_.communication.value_or(options_.precision); }
   DType mean_dtype() const { return options_.elastic_determinism ? DType::f32 : crossing_dtype(); }
   static int64_t owned_size(const std::vector<Owned>& parts) {
     int64_t size = 0;
-    for (const Owned& part : parts) size += part.end - part.begin;
+    for (const Owned& part : parts)
+      size += part.end - part.begin;
     return size;
   }
   bool in_backward() const { return in_backward_; }
@@ -169,9 +182,11 @@ class BucketEngine : public Engine, private LeafKeeper {
   void make_sums();
   void take_over(const Placed& parameter);
   void take_back(const Variable& parameter);
-  // Calls with this rank's masters of a parameter, run by run: (end − begin) f32, elements [begin, end) of it.
-  void for_owned(const Placed& parameter,
-                 const std::function<void(const Tensor& master, int64_t begin, int64_t end)>& visit);
+  // Calls with this rank's masters of a parameter, run by run: (end − begin) f32, elements [begin,
+  // end) of it.
+  void for_owned(
+      const Placed& parameter,
+      const std::function<void(const Tensor& master, int64_t begin, int64_t end)>& visit);
   void place_frozen();
   void watch();
   Tensor gradient_of(int position);
@@ -184,7 +199,8 @@ class BucketEngine : public Engine, private LeafKeeper {
   void look_alone(const std::vector<Tensor>& gradients);
   // more: what gradients are multiplied by since not every position has a target (weight_factor).
   StepResult judge(const std::vector<StepReport>& reports, double more);
-  std::string nonfinite_cause(const std::vector<StepReport>& reports, std::span<const double> sums) const;
+  std::string nonfinite_cause(const std::vector<StepReport>& reports,
+                              std::span<const double> sums) const;
   void weigh(const std::optional<Targets>& targets);
   double seed() const;
 

@@ -1,7 +1,8 @@
-// What an engine does when something fails, and at its end. Whatever a part of a step throws drops the whole step: what
-// was under way is waited for, what it gathered is released, its counters start again. Ranks that failed alike meet at
-// the next forward in a call that names the failure; a rank that failed alone makes that call while its peers make
-// another, and the comparison of calls tells everybody.
+// What an engine does when something fails, and at its end. Whatever a part of a step throws drops
+// the whole step: what was under way is waited for, what it gathered is released, its counters
+// start again. Ranks that failed alike meet at the next forward in a call that names the failure; a
+// rank that failed alone makes that call while its peers make another, and the comparison of calls
+// tells everybody.
 #include "core/error.h"
 #include "dist/engines/bucket_engine.h"
 #include "dist/engines/take_over.h"
@@ -9,9 +10,14 @@
 namespace sg::dist {
 
 void BucketEngine::check_alive(const char* caller) const {
-  check(!retired_, "{}: another engine was initialized over this one's units: use that one", caller);
+  check(
+      !retired_, "{}: another engine was initialized over this one's units: use that one", caller);
   check(!running_, "{}: a step is running: call it outside of the closure and of hooks", caller);
-  check(ErrorKind::peer, lost_.empty(), "{}: this engine's group has failed and can't go on: {}", caller, lost_);
+  check(ErrorKind::peer,
+        lost_.empty(),
+        "{}: this engine's group has failed and can't go on: {}",
+        caller,
+        lost_);
 }
 
 void BucketEngine::check_usable(const char* caller) const {
@@ -22,7 +28,9 @@ void BucketEngine::check_usable(const char* caller) const {
 void BucketEngine::drop_step() noexcept {
   try {
     comm_.stream().synchronize();
-  } catch (const std::exception& e) { lost_ = e.what(); }
+  } catch (const std::exception& e) {
+    lost_ = e.what();
+  }
   pending_.clear();
   in_backward_ = false;
   end_micro_step();
@@ -43,7 +51,8 @@ void BucketEngine::drop_step() noexcept {
 // Where all ranks failed alike they go on together.
 void BucketEngine::rejoin() {
   if (failures_ > 0 && comm_.size() > 1) {
-    const Call call{fmt::format("engine.again after failure {} in step {}", failures_, step_), Phase::check};
+    const Call call{fmt::format("engine.again after failure {} in step {}", failures_, step_),
+                    Phase::check};
     comm_.barrier(call).wait();
   }
   failures_ = 0;
@@ -51,7 +60,8 @@ void BucketEngine::rejoin() {
 
 void BucketEngine::before_read(const Variable& leaf, int number) {
   (void)leaf;
-  if (number >= 0) before_use(number);
+  if (number >= 0)
+    before_use(number);
 }
 
 // ---- the end
@@ -61,23 +71,31 @@ void BucketEngine::hand_over() {
   retire();
 }
 
-BucketEngine::~BucketEngine() { retire(); }
+BucketEngine::~BucketEngine() {
+  retire();
+}
 
 void BucketEngine::retire() noexcept {
-  if (retired_) return;
+  if (retired_)
+    return;
   retired_ = true;
   // Peers of a rank that an exception is ending don't come to meet it.
   const bool alone = std::uncaught_exceptions() > exceptions_;
   const bool begun = !hooks_.empty();
-  if (begun) drop_step();
+  if (begun)
+    drop_step();
   bool whole = false;
   try {
     whole = begun && lost_.empty() && give_back(alone && comm_.size() > 1);
-  } catch (const std::exception& e) { lost_ = e.what(); }
+  } catch (const std::exception& e) {
+    lost_ = e.what();
+  }
   for (const Placed& placed : space_.parameters()) {
     Variable p = placed.parameter;
-    if (!whole && (begun || !p.held().storage()->resident())) leave_without_value(p);
-    else if (p.keeper() == this) p.set_keeper(nullptr);
+    if (!whole && (begun || !p.held().storage()->resident()))
+      leave_without_value(p);
+    else if (p.keeper() == this)
+      p.set_keeper(nullptr);
     p.set_gradient_buffer({});
     p.zero_grad();  // a view of the engine's memory
   }
@@ -86,8 +104,10 @@ void BucketEngine::retire() noexcept {
     p.remove_hook(hooks_[i]);
   }
   for (Variable& p : frozen_)
-    if (p.keeper() == this) p.set_keeper(nullptr);
-  for (Unit& unit : units_) *unit.hooks = {};
+    if (p.keeper() == this)
+      p.set_keeper(nullptr);
+  for (Unit& unit : units_)
+    *unit.hooks = {};
   optimizer_.reset();
   owned_.clear();
   accumulated_ = {};

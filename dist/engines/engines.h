@@ -8,9 +8,15 @@
 namespace sg::dist {
 
 std::unique_ptr<BucketEngine> make_ddp(std::vector<Unit> units, const Options& options, Comm& comm);
-std::unique_ptr<BucketEngine> make_zero1(std::vector<Unit> units, const Options& options, Comm& comm);
-std::unique_ptr<BucketEngine> make_zero2(std::vector<Unit> units, const Options& options, Comm& comm);
-std::unique_ptr<BucketEngine> make_zero3(std::vector<Unit> units, const Options& options, Comm& comm);
+std::unique_ptr<BucketEngine> make_zero1(std::vector<Unit> units,
+                                         const Options& options,
+                                         Comm& comm);
+std::unique_ptr<BucketEngine> make_zero2(std::vector<Unit> units,
+                                         const Options& options,
+                                         Comm& comm);
+std::unique_ptr<BucketEngine> make_zero3(std::vector<Unit> units,
+                                         const Options& options,
+                                         Comm& comm);
 std::unique_ptr<BucketEngine> make_dp(std::vector<Unit> units, const Options& options, Comm& comm);
 
 }  // namespace sg::dist

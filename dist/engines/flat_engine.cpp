@@ -11,7 +11,8 @@ void FlatEngine::allocate(const std::vector<Owned>&) {
 
 void FlatEngine::place(const Placed& parameter, const Tensor& value) {
   Variable p = parameter.parameter;
-  const Tensor place = parameters_.slice(0, parameter.offset, parameter.offset + parameter.size).reshape(p.shape());
+  const Tensor place =
+      parameters_.slice(0, parameter.offset, parameter.offset + parameter.size).reshape(p.shape());
   copy_(place, value);
   p.set_tensor(place);
 }
@@ -24,19 +25,26 @@ void FlatEngine::gather_parameters() {
     for (size_t m = 0; m < messages.size(); ++m) {
       const Message& message = messages[m];
       const Tensor whole = parameters_.slice(0, message.begin, message.end);
-      const Call call{fmt::format("{}.parameters.{}.{} from {}", name_of(options_.engine), b, m,
+      const Call call{fmt::format("{}.parameters.{}.{} from {}",
+                                  name_of(options_.engine),
+                                  b,
+                                  m,
                                   space_.at(message.begin).parameter.name()),
                       Phase::step};
-      arriving_[b].push_back(comm_.all_gather(call, message.shards.of(whole, comm_.rank()), message.shards, whole));
-      if (!options_.overlap) arriving_[b].back().wait();
+      arriving_[b].push_back(
+          comm_.all_gather(call, message.shards.of(whole, comm_.rank()), message.shards, whole));
+      if (!options_.overlap)
+        arriving_[b].back().wait();
     }
   }
 }
 
 void FlatEngine::before_use(int position) {
-  if (arriving_.empty()) return;
+  if (arriving_.empty())
+    return;
   auto& works = arriving_[static_cast<size_t>(space_.bucket_of(position))];
-  for (Work& work : works) work.wait();
+  for (Work& work : works)
+    work.wait();
   works.clear();
 }
 
@@ -49,7 +57,8 @@ bool FlatEngine::give_back(bool) {
 
 void FlatEngine::await_parameters() {
   for (auto& works : arriving_) {
-    for (Work& work : works) work.wait();
+    for (Work& work : works)
+      work.wait();
     works.clear();
   }
 }

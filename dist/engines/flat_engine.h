@@ -1,4 +1,5 @@
-// Where the engines that keep whole parameters (ddp, zero1, zero2) have them: one flat array in the space's order.
+// Where the engines that keep whole parameters (ddp, zero1, zero2) have them: one flat array in the
+// space's order.
 #pragma once
 #include "dist/engines/bucket_engine.h"
 
@@ -10,10 +11,12 @@ class FlatEngine : public BucketEngine {
 
   void allocate(const std::vector<Owned>& parts) override;
   void place(const Placed& parameter, const Tensor& value) override;
-  Tensor parameters_of(const Owned& part) override { return parameters_.slice(0, part.begin, part.end); }
+  Tensor parameters_of(const Owned& part) override {
+    return parameters_.slice(0, part.begin, part.end);
+  }
 
-  // Each message's owners send their updated parameters to everybody; who reads a parameter waits for its bucket, so
-  // that the gather overlaps what comes before.
+  // Each message's owners send their updated parameters to everybody; who reads a parameter waits
+  // for its bucket, so that the gather overlaps what comes before.
   void gather_parameters();
   void await_parameters() override;
   void before_use(int position) override;

@@ -1,10 +1,10 @@
-// The flat space: every trainable parameter one after the other, in reverse registration order (persistent ones of a
-// unit behind its others), cut into buckets of whole parameters (Li et al., "PyTorch Distributed", VLDB 2020, §3.2),
-// and the shard of each bucket that each rank owns.
+// The flat space: every trainable parameter one after the other, in reverse registration order
+// (persistent ones of a unit behind its others), cut into buckets of whole parameters (Li et al.,
+// "PyTorch Distributed", VLDB 2020, §3.2), and the shard of each bucket that each rank owns.
 //
-// A parameter's place is its offset; its chunks are runs of norm_chunk elements counted from its own start, the last
-// one shorter. Every shard's boundary falls on a chunk's, so that chunk sums (and so norms) don't depend on the
-// partition.
+// A parameter's place is its offset; its chunks are runs of norm_chunk elements counted from its
+// own start, the last one shorter. Every shard's boundary falls on a chunk's, so that chunk sums
+// (and so norms) don't depend on the partition.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -15,7 +15,8 @@
 
 namespace sg::dist {
 
-// One collective's worth of a bucket: the whole bucket, or a slice of a parameter that is larger than a bucket.
+// One collective's worth of a bucket: the whole bucket, or a slice of a parameter that is larger
+// than a bucket.
 struct Message {
   int64_t begin = 0, end = 0;  // in the flat space
   Shards shards;               // how [begin, end) is split over the ranks
@@ -46,12 +47,15 @@ struct Slice {
 
 class FlatSpace {
  public:
-  // `parameters` in registration order, trainable ones only; unit_of, unless empty, is each one's unit, and then no
-  // bucket holds parameters of two units, nor persistent ones beside others. Buckets close at the options' sizes; each
-  // message is split over `world` ranks as the options' partition says: `bucket` gives every rank a part of every
-  // message, so that totals come within a chunk of an equal share; `contiguous` gives each rank one run of the whole
-  // space (whole units where unit_of is given).
-  FlatSpace(const std::vector<Variable>& parameters, const Options& options, int world,
+  // `parameters` in registration order, trainable ones only; unit_of, unless empty, is each one's
+  // unit, and then no bucket holds parameters of two units, nor persistent ones beside others.
+  // Buckets close at the options' sizes; each message is split over `world` ranks as the options'
+  // partition says: `bucket` gives every rank a part of every message, so that totals come within a
+  // chunk of an equal share; `contiguous` gives each rank one run of the whole space (whole units
+  // where unit_of is given).
+  FlatSpace(const std::vector<Variable>& parameters,
+            const Options& options,
+            int world,
             const std::vector<int>& unit_of = {});
 
   int64_t size() const { return size_; }  // elements
@@ -67,7 +71,9 @@ class FlatSpace {
   const Placed& at(int64_t offset) const;
 
  private:
-  void place(const std::vector<Variable>& parameters, const Options& options, const std::vector<int>& unit_of);
+  void place(const std::vector<Variable>& parameters,
+             const Options& options,
+             const std::vector<int>& unit_of);
   void cut_buckets(const Options& options, const std::vector<int>& unit_of);
   void cut_messages(Bucket& bucket, int64_t limit);
   void split_evenly(int world);

@@ -1,5 +1,5 @@
-// ZeRO-3's live parameters: a unit's slot is filled before its ops run and given back after them; where a recorded
-// order says what comes next, the next ones are sent for ahead, within a budget.
+// ZeRO-3's live parameters: a unit's slot is filled before its ops run and given back after them;
+// where a recorded order says what comes next, the next ones are sent for ahead, within a budget.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,8 +24,12 @@ class LiveUnits {
   using Send = std::function<std::vector<Work>(size_t unit)>;
 
   // sizes, names: of each unit's slot, in elements of `dtype`.
-  LiveUnits(Device device, DType dtype, const std::vector<int64_t>& sizes, const std::vector<std::string>& names,
-            const Budget& budget, Send send);
+  LiveUnits(Device device,
+            DType dtype,
+            const std::vector<int64_t>& sizes,
+            const std::vector<std::string>& names,
+            const Budget& budget,
+            Send send);
 
   const std::shared_ptr<Storage>& slot(size_t unit) const { return units_[unit].slot; }
   // Whether these may be live together; a usage error that names `caller` otherwise.
@@ -33,16 +37,17 @@ class LiveUnits {
 
   bool live(size_t unit) const { return units_[unit].slot->resident(); }
 
-  // They are whole when it returns, and stay so until they are left as often as they were needed. Usage error where
-  // more would be live than may be, as in a unit's call within another's; after any error nothing has been needed.
+  // They are whole when it returns, and stay so until they are left as often as they were needed.
+  // Usage error where more would be live than may be, as in a unit's call within another's; after
+  // any error nothing has been needed.
   void need(std::span<const size_t> units);
-  // After forward, within the budget ahead, they stay until others are needed: so the unit whose forward came last is
-  // there for its backward and isn't gathered twice.
+  // After forward, within the budget ahead, they stay until others are needed: so the unit whose
+  // forward came last is there for its backward and isn't gathered twice.
   void leave_forward(std::span<const size_t> units);
   void leave(std::span<const size_t> units);
 
-  // Only between these two is the order recorded and are units sent for ahead. The first micro-step records; one that
-  // leaves the order records anew from there.
+  // Only between these two is the order recorded and are units sent for ahead. The first micro-step
+  // records; one that leaves the order records anew from there.
   void begin_micro_step();
   void end_micro_step();  // whatever is live still goes
   bool in_micro_step() const { return recording_; }

@@ -8,7 +8,9 @@
 namespace sg::dist {
 namespace {
 
-unsigned bits(int micro_step) { return static_cast<unsigned>(micro_step); }
+unsigned bits(int micro_step) {
+  return static_cast<unsigned>(micro_step);
+}
 
 }  // namespace
 
@@ -20,15 +22,19 @@ MicroStepSum MicroStepSum::left_to_right(Tensor arrival, Tensor sum) {
 }
 
 MicroStepSum MicroStepSum::tree(std::vector<Tensor> levels, int micro_steps) {
-  invariant(static_cast<int>(levels.size()) == tree_levels(micro_steps), "micro-step sum: {} levels for {} micro-steps",
-            levels.size(), micro_steps);
+  invariant(static_cast<int>(levels.size()) == tree_levels(micro_steps),
+            "micro-step sum: {} levels for {} micro-steps",
+            levels.size(),
+            micro_steps);
   MicroStepSum result;
   result.levels_ = std::move(levels);
   result.micro_steps_ = micro_steps;
   return result;
 }
 
-int MicroStepSum::tree_levels(int micro_steps) { return std::bit_width(bits(micro_steps)); }
+int MicroStepSum::tree_levels(int micro_steps) {
+  return std::bit_width(bits(micro_steps));
+}
 
 const Tensor& MicroStepSum::arrival(int micro_step) const {
   return levels_.empty() ? arrival_ : levels_[static_cast<size_t>(std::popcount(bits(micro_step)))];
@@ -36,19 +42,24 @@ const Tensor& MicroStepSum::arrival(int micro_step) const {
 
 void MicroStepSum::arrived(int micro_step) {
   if (!levels_.empty()) {
-    // Subtrees of equal size join, smallest first; after the last micro-step all do: an odd one is carried up.
+    // Subtrees of equal size join, smallest first; after the last micro-step all do: an odd one is
+    // carried up.
     const auto top = static_cast<size_t>(std::popcount(bits(micro_step)));
     const bool last = micro_step + 1 == micro_steps_;
     const size_t joins = last ? top : static_cast<size_t>(std::countr_one(bits(micro_step)));
-    for (size_t i = top; i > top - joins; --i) accumulate_(levels_[i - 1], levels_[i]);
+    for (size_t i = top; i > top - joins; --i)
+      accumulate_(levels_[i - 1], levels_[i]);
   } else if (sum_.defined()) {
-    if (micro_step == 0) copy_(sum_, arrival_);
-    else accumulate_(sum_, arrival_);
+    if (micro_step == 0)
+      copy_(sum_, arrival_);
+    else
+      accumulate_(sum_, arrival_);
   }
 }
 
 const Tensor& MicroStepSum::total() const {
-  if (!levels_.empty()) return levels_[0];
+  if (!levels_.empty())
+    return levels_[0];
   return sum_.defined() ? sum_ : arrival_;
 }
 

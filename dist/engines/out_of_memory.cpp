@@ -15,7 +15,8 @@ struct Rung {
 
 // f32 sums of micro-steps that an owner keeps for each of its elements.
 uint64_t sum_bytes(const Options& o) {
-  if (o.elastic_determinism) return 4 * static_cast<uint64_t>(std::bit_width(static_cast<unsigned>(o.micro_steps)));
+  if (o.elastic_determinism)
+    return 4 * static_cast<uint64_t>(std::bit_width(static_cast<unsigned>(o.micro_steps)));
   return o.accumulation == Accumulation::ranks_first && o.micro_steps > 1 ? 4 : 0;
 }
 
@@ -33,20 +34,30 @@ Rung next_rung(const Options& o) {
 
 std::string advice(const Options& options, int ranks, int64_t elements) {
   const Rung rung = next_rung(options);
-  if (ranks == 1) return "one rank has nothing to shard: more ranks with --engine zero1, or a smaller --micro-batch";
+  if (ranks == 1)
+    return "one rank has nothing to shard: more ranks with --engine zero1, or a smaller "
+           "--micro-batch";
   if (rung.engine == options.engine)
     return "no rung is left: more ranks, a smaller --micro-batch, or a device with more memory";
   const auto of_others = static_cast<uint64_t>(elements - elements / ranks);
-  return fmt::format("next rung: --engine {} would free {} of {}", name_of(rung.engine),
-                     format_bytes(of_others * rung.element_bytes), rung.frees);
+  return fmt::format("next rung: --engine {} would free {} of {}",
+                     name_of(rung.engine),
+                     format_bytes(of_others * rung.element_bytes),
+                     rung.frees);
 }
 
 }  // namespace
 
-Error explained(const OutOfMemory& error, const Options& options, const Comm& comm, int64_t elements) {
+Error explained(const OutOfMemory& error,
+                const Options& options,
+                const Comm& comm,
+                int64_t elements) {
   return Error(ErrorKind::out_of_memory,
-               fmt::format("{}: rank {} is out of device memory: {}\n  {}", name_of(options.engine), comm.rank(),
-                           error.figures(), advice(options, comm.size(), elements)));
+               fmt::format("{}: rank {} is out of device memory: {}\n  {}",
+                           name_of(options.engine),
+                           comm.rank(),
+                           error.figures(),
+                           advice(options, comm.size(), elements)));
 }
 
 }  // namespace sg::dist

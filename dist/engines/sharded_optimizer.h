@@ -1,5 +1,5 @@
-// The optimizer over the part of the flat space that a rank owns. A pass gives the same bits for any split
-// (kernels/update.h), so it doesn't matter which rank owns what.
+// The optimizer over the part of the flat space that a rank owns. A pass gives the same bits for
+// any split (kernels/update.h), so it doesn't matter which rank owns what.
 #pragma once
 #include <memory>
 #include <string>
@@ -19,9 +19,11 @@ struct OwnedRange {
 
 class ShardedOptimizer {
  public:
-  // State is booked as `optimizer`: 8 bytes per element for Adam, 4 for momentum and Lion, 4 more for an f32 master
-  // where the space's dtype is 16-bit; an f32 parameter is its own master.
-  ShardedOptimizer(const FlatSpace& space, std::vector<OwnedRange> owned, const optim::OptimizerOptions& options);
+  // State is booked as `optimizer`: 8 bytes per element for Adam, 4 for momentum and Lion, 4 more
+  // for an f32 master where the space's dtype is 16-bit; an f32 parameter is its own master.
+  ShardedOptimizer(const FlatSpace& space,
+                   std::vector<OwnedRange> owned,
+                   const optim::OptimizerOptions& options);
 
   // The masters of an owned range, (end − begin) f32. Whoever writes them calls publish_masters.
   const Tensor& master(size_t range) const { return masters_[range]; }

@@ -18,13 +18,15 @@ struct Header {
 
 template <class T>
 void append(std::string& bytes, const std::vector<T>& values) {
-  if (!values.empty()) bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  if (!values.empty())
+    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
 template <class T>
 std::vector<T> take(std::string_view& bytes, size_t count) {
   std::vector<T> values(count);
-  if (count > 0) std::memcpy(values.data(), bytes.data(), count * sizeof(T));
+  if (count > 0)
+    std::memcpy(values.data(), bytes.data(), count * sizeof(T));
   bytes.remove_prefix(count * sizeof(T));
   return values;
 }
@@ -34,7 +36,8 @@ template <class Value>
 std::vector<double> by_number(std::span<const StepReport> reports, Value&& value) {
   std::vector<double> values;
   for (size_t j = 0; j < reports[0].losses.size(); ++j) {
-    for (const StepReport& report : reports) values.push_back(value(report, j));
+    for (const StepReport& report : reports)
+      values.push_back(value(report, j));
   }
   return values;
 }
@@ -47,8 +50,12 @@ std::vector<double> weights_of(std::span<const StepReport> reports) {
 
 std::string encode(const StepReport& report) {
   const NonFinite none{0, -1}, found = report.nonfinite.value_or(none);
-  const Header header{report.flags,     found.rank,           found.offset,
-                      report.positions, report.losses.size(), report.roots.size()};
+  const Header header{report.flags,
+                      found.rank,
+                      found.offset,
+                      report.positions,
+                      report.losses.size(),
+                      report.roots.size()};
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
   append(bytes, report.losses);
   append(bytes, report.weights);
@@ -60,13 +67,18 @@ StepReport decode(std::string_view bytes) {
   Header header;
   invariant(bytes.size() >= sizeof header, "step report: {} bytes", bytes.size());
   std::memcpy(&header, bytes.data(), sizeof header);
-  const size_t losses = header.losses * (sizeof(float) + sizeof(double)), roots = header.roots * sizeof(double);
-  invariant(bytes.size() == sizeof header + losses + roots, "step report: {} bytes for {} losses and {} roots",
-            bytes.size(), header.losses, header.roots);
+  const size_t losses = header.losses * (sizeof(float) + sizeof(double)),
+               roots = header.roots * sizeof(double);
+  invariant(bytes.size() == sizeof header + losses + roots,
+            "step report: {} bytes for {} losses and {} roots",
+            bytes.size(),
+            header.losses,
+            header.roots);
   bytes.remove_prefix(sizeof header);
   StepReport report;
   report.flags = header.flags;
-  if (header.nonfinite_offset >= 0) report.nonfinite = NonFinite{header.nonfinite_rank, header.nonfinite_offset};
+  if (header.nonfinite_offset >= 0)
+    report.nonfinite = NonFinite{header.nonfinite_rank, header.nonfinite_offset};
   report.positions = header.positions;
   report.losses = take<float>(bytes, header.losses);
   report.weights = take<double>(bytes, header.losses);
@@ -75,8 +87,9 @@ StepReport decode(std::string_view bytes) {
 }
 
 float mean_loss(std::span<const StepReport> reports) {
-  const std::vector<double> losses = by_number(
-      reports, [](const StepReport& r, size_t j) { return r.weights.at(j) * static_cast<double>(r.losses[j]); });
+  const std::vector<double> losses = by_number(reports, [](const StepReport& r, size_t j) {
+    return r.weights.at(j) * static_cast<double>(r.losses[j]);
+  });
   return static_cast<float>(tree_sum(losses) / tree_sum(weights_of(reports)));
 }
 
@@ -85,15 +98,23 @@ double weight_factor(std::span<const StepReport> reports, int64_t step) {
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     const int64_t own = reports[rank].positions;
     check(own == 0 || positions == 0 || own == positions,
-          "step {}: targets of {} positions at rank {}, of {} before: it is the run's micro-batch × context, the same "
+          "step {}: targets of {} positions at rank {}, of {} before: it is the run's micro-batch "
+          "× context, the same "
           "on all ranks",
-          step, own, rank, positions);
-    if (own != 0) positions = own;
+          step,
+          own,
+          rank,
+          positions);
+    if (own != 0)
+      positions = own;
   }
   const std::vector<double> weights = weights_of(reports);
   const double sum = tree_sum(weights);
-  check(ErrorKind::numeric, sum > 0, "step {}: none of its {} micro-batches has a target; parameters are unchanged",
-        step, weights.size());
+  check(ErrorKind::numeric,
+        sum > 0,
+        "step {}: none of its {} micro-batches has a target; parameters are unchanged",
+        step,
+        weights.size());
   return static_cast<double>(weights.size()) / sum;
 }
 

@@ -9,11 +9,11 @@ namespace {
 class Gone final : public LeafKeeper {
  public:
   void before_read(const Variable& leaf, int) override {
-    fail(
-        ErrorKind::usage,
-        "{}: its value went with the engine that had it (it didn't fit on this device, or a peer was lost): initialize "
-        "an engine over it again and load a checkpoint, or make the model anew",
-        leaf.name());
+    fail(ErrorKind::usage,
+         "{}: its value went with the engine that had it (it didn't fit on this device, or a peer "
+         "was lost): initialize "
+         "an engine over it again and load a checkpoint, or make the model anew",
+         leaf.name());
   }
   void hand_over() override {}
 };
@@ -24,7 +24,8 @@ Gone gone;
 void take_from_other_engines(std::span<const Unit> units) {
   for (const Unit& unit : units) {
     for (Variable p : unit.parameters) {
-      if (p.keeper()) p.keeper()->hand_over();
+      if (p.keeper())
+        p.keeper()->hand_over();
       p.set_keeper(nullptr);
     }
   }

@@ -1,6 +1,7 @@
-// Attention forward by tiles with a running softmax (Dao et al., "FlashAttention", 2022): no (t, s) matrix exists, and
-// little is computed of what a causal mask hides. A task is a block of queries of one head; it copies the keys and
-// values that it meets, which costs a few hundredths of their products and saves tasks and memory between them.
+// Attention forward by tiles with a running softmax (Dao et al., "FlashAttention", 2022): no (t, s)
+// matrix exists, and little is computed of what a causal mask hides. A task is a block of queries
+// of one head; it copies the keys and values that it meets, which costs a few hundredths of their
+// products and saves tasks and memory between them.
 #include "kernels/cpu/attention.h"
 
 #include "kernels/cpu/kernels.h"
@@ -29,7 +30,8 @@ struct Buffers {
       return own.bytes();
     };
     per_thread = take(Carver(nullptr));
-    if (data) take(Carver(static_cast<char*>(data) + per_thread * static_cast<size_t>(worker)));
+    if (data)
+      take(Carver(static_cast<char*>(data) + per_thread * static_cast<size_t>(worker)));
   }
 };
 
@@ -39,7 +41,11 @@ class Forward {
   using W = Statistic<T>;
   using V = Lanes<W>;
 
-  Forward(const View& q, const View& k, const View& v, const View& out, const View& lse,
+  Forward(const View& q,
+          const View& k,
+          const View& v,
+          const View& out,
+          const View& lse,
           const AttentionOptions& options)
       : g_(q, k, options.causal), q_(q), k_(k), v_(v), out_(out), lse_(lse), o_(options) {}
 
@@ -47,7 +53,8 @@ class Forward {
   int64_t tasks() const { return g_.b * g_.h * g_.query_blocks(); }
   // Under a causal mask the last queries come first: they take longest.
   ThreadPool::Deal deal() const {
-    return g_.causal && g_.query_blocks() > 1 ? ThreadPool::Deal::in_order : ThreadPool::Deal::shares;
+    return g_.causal && g_.query_blocks() > 1 ? ThreadPool::Deal::in_order
+                                              : ThreadPool::Deal::shares;
   }
 
   void run(int64_t task, const Buffers<W>& x) const {
@@ -57,9 +64,11 @@ class Forward {
     const int64_t i = block * g_.block, head = of_all % g_.h, batch = of_all / g_.h;
     const Tile first(g_, batch, head, i, 0, g_.s);
     copy_queries<T>(q_, first, g_, static_cast<W>(o_.scale), x.q, x.q_turned);
-    for (int64_t r = 0; r < g_.width; ++r) x.maximum[r] = Column<W>::lowest, x.sum[r] = 0;
+    for (int64_t r = 0; r < g_.width; ++r)
+      x.maximum[r] = Column<W>::lowest, x.sum[r] = 0;
     const int64_t end = g_.visible(i + first.queries - 1);
-    for (int64_t j = 0; j < end; j += key_block) add_tile(Tile(g_, batch, head, i, j, g_.s), x);
+    for (int64_t j = 0; j < end; j += key_block)
+      add_tile(Tile(g_, batch, head, i, j, g_.s), x);
     finish(first, x);
   }
 
@@ -67,37 +76,44 @@ class Forward {
   struct Place {
     int64_t head, block;
   };
-  // The latter half of all heads' blocks, then the latter half of what is left, and so on; within a half head by head,
-  // whose keys and values then stay in cache.
+  // The latter half of all heads' blocks, then the latter half of what is left, and so on; within a
+  // half head by head, whose keys and values then stay in cache.
   Place in_order(int64_t task) const {
     const int64_t heads = g_.b * g_.h;
     int64_t end = g_.query_blocks(), begin = end / 2;
-    for (; task >= heads * (end - begin); begin = end / 2) task -= heads * (end - begin), end = begin;
+    for (; task >= heads * (end - begin); begin = end / 2)
+      task -= heads * (end - begin), end = begin;
     return {task / (end - begin), end - 1 - task % (end - begin)};
   }
 
   void add_tile(const Tile& tile, const Buffers<W>& x) const {
     const int64_t key_head = g_.key_head(tile.head);
     const bool once = in_view<T>(g_) && g_.query_blocks() == 1;
-    const Rows<W> keys = once ? rows_of<T>(k_, tile.batch, key_head, tile.j)
-                              : copy_rows<T>(k_, tile.batch, key_head, tile.j, tile.keys, g_, x.keys);
+    const Rows<W> keys =
+        once ? rows_of<T>(k_, tile.batch, key_head, tile.j)
+             : copy_rows<T>(k_, tile.batch, key_head, tile.j, tile.keys, g_, x.keys);
     const Rows<W> values = copy_rows<T>(v_, tile.batch, key_head, tile.j, tile.keys, g_, x.values);
     score_product(tile, g_, keys, x.q_turned, x.scores);
-    if (o_.mask) add_mask(tile, g_, *o_.mask, x.rows, x.turned, x.scores);
-    if (o_.dropout > 0) dropout_factors(tile, g_, o_, x.rows, x.turned);
-    for (int64_t r = 0; r < tile.queries; r += lanes_in<V>) softmax_column(Column<W>(tile, r), x);
-    if (tile.j > 0) rescale_out(tile, x);
+    if (o_.mask)
+      add_mask(tile, g_, *o_.mask, x.rows, x.turned, x.scores);
+    if (o_.dropout > 0)
+      dropout_factors(tile, g_, o_, x.rows, x.turned);
+    for (int64_t r = 0; r < tile.queries; r += lanes_in<V>)
+      softmax_column(Column<W>(tile, r), x);
+    if (tile.j > 0)
+      rescale_out(tile, x);
     add_over_keys(tile, g_, x.scores, values, Rows<W>{x.out, g_.padded}, tile.j > 0);
   }
 
-  // Scores become e^(score − maximum), with dropout times its factors; `rescale` is for what earlier tiles added up
-  // under a lower maximum.
+  // Scores become e^(score − maximum), with dropout times its factors; `rescale` is for what
+  // earlier tiles added up under a lower maximum.
   void softmax_column(const Column<W>& column, const Buffers<W>& x) const {
     W* const scores = x.scores + column.r;
     for (int64_t n = column.open; n < column.end; ++n) {
       store(scores + n * g_.width, column.hide(load(scores + n * g_.width, Full{}), n), Full{});
     }
-    const V before = load(x.maximum + column.r, Full{}), now = max(largest(scores, column.end), before);
+    const V before = load(x.maximum + column.r, Full{}),
+            now = max(largest(scores, column.end), before);
     // Nothing seen yet: every weight is e^−∞ = 0.
     const V shift = select(now == V(Column<W>::lowest), V(W(0)), now);
     V sum(W(0));
@@ -115,21 +131,27 @@ class Forward {
 
   // Of n rows; a NaN is left out, the sum has it. Four at a time, as one would wait for the other.
   V largest(const W* scores, int64_t n) const {
-    V most[4] = {V(Column<W>::lowest), V(Column<W>::lowest), V(Column<W>::lowest), V(Column<W>::lowest)};
+    V most[4] = {
+        V(Column<W>::lowest), V(Column<W>::lowest), V(Column<W>::lowest), V(Column<W>::lowest)};
     int64_t x = 0;
     for (; x + 4 <= n; x += 4) {
-      for (int64_t u = 0; u < 4; ++u) most[u] = max(load(scores + (x + u) * g_.width, Full{}), most[u]);
+      for (int64_t u = 0; u < 4; ++u)
+        most[u] = max(load(scores + (x + u) * g_.width, Full{}), most[u]);
     }
-    for (; x < n; ++x) most[0] = max(load(scores + x * g_.width, Full{}), most[0]);
+    for (; x < n; ++x)
+      most[0] = max(load(scores + x * g_.width, Full{}), most[0]);
     return max(max(most[0], most[1]), max(most[2], most[3]));
   }
 
   void rescale_out(const Tile& tile, const Buffers<W>& x) const {
     for (int64_t r = 0; r < tile.queries; ++r) {
-      if (x.rescale[r] == 1) continue;
+      if (x.rescale[r] == 1)
+        continue;
       const V factor(x.rescale[r]);
       W* const out = x.out + r * g_.padded;
-      for_lanes<V>(g_.padded, [&](int64_t c, auto part) { store(out + c, load(out + c, part) * factor, part); });
+      for_lanes<V>(g_.padded, [&](int64_t c, auto part) {
+        store(out + c, load(out + c, part) * factor, part);
+      });
     }
   }
 
@@ -138,15 +160,18 @@ class Forward {
     W* const lse = lse_.as<W>() + (tile.batch * g_.h + tile.head) * g_.t + tile.i;
     for_lanes<V>(tile.queries, [&](int64_t r, auto part) {
       const V sum = load(x.sum + r, Full{});
-      store(lse + r, select(sum == V(W(0)), V(Column<W>::lowest), load(x.maximum + r, Full{}) + log(sum)), part);
+      store(lse + r,
+            select(sum == V(W(0)), V(Column<W>::lowest), load(x.maximum + r, Full{}) + log(sum)),
+            part);
     });
     T* to = head_row<T>(out_, tile.batch, tile.head, tile.i);
     const W* from = x.out;
     for (int64_t r = 0; r < tile.queries; ++r, to += out_.strides[2], from += g_.padded) {
       const bool seen = x.sum[r] != 0;  // a NaN is seen
       const V inverse(seen ? 1 / x.sum[r] : 0);
-      for_lanes<V>(g_.d,
-                   [&](int64_t c, auto part) { store(to + c, seen ? load(from + c, part) * inverse : V(W(0)), part); });
+      for_lanes<V>(g_.d, [&](int64_t c, auto part) {
+        store(to + c, seen ? load(from + c, part) * inverse : V(W(0)), part);
+      });
     }
   }
 
@@ -159,8 +184,14 @@ class Forward {
 }  // namespace heads
 
 template <class T>
-void attention(const View& q, const View& k, const View& v, const View& out, const View& lse,
-               const AttentionOptions& options, Workspace workspace, StreamHandle stream) {
+void attention(const View& q,
+               const View& k,
+               const View& v,
+               const View& out,
+               const View& lse,
+               const AttentionOptions& options,
+               Workspace workspace,
+               StreamHandle stream) {
   const heads::Forward<T> forward(q, k, v, out, lse, options);
   const auto run = [&](int64_t task, int worker) {
     forward.run(task, heads::Buffers<Statistic<T>>(workspace.data, forward.geometry(), worker));
@@ -171,7 +202,8 @@ void attention(const View& q, const View& k, const View& v, const View& out, con
 size_t attention_workspace(const View& q, const View& k, bool backward, int threads) {
   const heads::Geometry g(q, k, false);
   const auto bytes = [&]<class T>(T) {
-    if (backward) return heads::backward_workspace<T>(g, threads);
+    if (backward)
+      return heads::backward_workspace<T>(g, threads);
     const heads::Buffers<Statistic<T>> b(nullptr, g, 0);
     return b.per_thread * static_cast<size_t>(threads);
   };
@@ -183,7 +215,14 @@ size_t attention_workspace(const View& q, const View& k, bool backward, int thre
   }
 }
 
-SG_FOR_FLOATS(attention, const View&, const View&, const View&, const View&, const View&, const AttentionOptions&,
-              Workspace, StreamHandle)
+SG_FOR_FLOATS(attention,
+              const View&,
+              const View&,
+              const View&,
+              const View&,
+              const View&,
+              const AttentionOptions&,
+              Workspace,
+              StreamHandle)
 
 }  // namespace sg::kernels::SG_ISA

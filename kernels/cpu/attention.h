@@ -1,11 +1,12 @@
-// What attention's forward and backward share: the geometry of heads and tiles, dense copies of rows, the products of a
-// tile, masks and dropout.
+// What attention's forward and backward share: the geometry of heads and tiles, dense copies of
+// rows, the products of a tile, masks and dropout.
 //
-// A tile is a block of queries by a block of keys of one head, computed in the wide type (f32, f64 for f64). Its scores
-// lie turned, keys by queries, so that a lane of a vector is a query: a softmax adds and compares whole vectors, and
-// keys and values are read as they lie. Rows are copied first: in a view they are far apart, which would cost a page
-// and a cache set for each. A copied row has `padded` elements, zeros behind its d; a copied block of queries is filled
-// up with rows of zeros to whole panels. Rows that are met once stay in their view, where they can.
+// A tile is a block of queries by a block of keys of one head, computed in the wide type (f32, f64
+// for f64). Its scores lie turned, keys by queries, so that a lane of a vector is a query: a
+// softmax adds and compares whole vectors, and keys and values are read as they lie. Rows are
+// copied first: in a view they are far apart, which would cost a page and a cache set for each. A
+// copied row has `padded` elements, zeros behind its d; a copied block of queries is filled up with
+// rows of zeros to whole panels. Rows that are met once stay in their view, where they can.
 #pragma once
 #include "kernels/cpu/carver.h"
 #include "kernels/cpu/panel.h"
@@ -18,8 +19,12 @@ namespace sg::kernels::SG_ISA::heads {
 
 inline constexpr int64_t key_block = 64;  // of a tile; its queries: Geometry::block
 
-SG_INLINE int64_t whole_panels(int64_t n) { return (n + panel_step - 1) / panel_step * panel_step; }
-SG_INLINE int64_t clamp(int64_t x, int64_t end) { return x < 0 ? 0 : x < end ? x : end; }
+SG_INLINE int64_t whole_panels(int64_t n) {
+  return (n + panel_step - 1) / panel_step * panel_step;
+}
+SG_INLINE int64_t clamp(int64_t x, int64_t end) {
+  return x < 0 ? 0 : x < end ? x : end;
+}
 
 struct Geometry {
   int64_t b, h, hk, t, s, d, padded;
@@ -47,13 +52,19 @@ struct Geometry {
   int64_t query_blocks() const { return divide_up(t, block); }
 };
 
-// Queries i … and keys j … (before `end`) of one head. Inside, queries and keys are counted from the tile's first.
+// Queries i … and keys j … (before `end`) of one head. Inside, queries and keys are counted from
+// the tile's first.
 struct Tile {
   int64_t batch, head, i, queries, j, keys;
   int64_t shift;  // query r sees the keys before r + shift
   int64_t block;
 
-  Tile(const Geometry& g, int64_t batch_row, int64_t its_head, int64_t first_query, int64_t first_key, int64_t end)
+  Tile(const Geometry& g,
+       int64_t batch_row,
+       int64_t its_head,
+       int64_t first_query,
+       int64_t first_key,
+       int64_t end)
       : batch(batch_row),
         head(its_head),
         i(first_query),
@@ -68,9 +79,11 @@ struct Tile {
     const int64_t r = x + 1 - shift;
     return r < 0 ? 0 : r / panel_step * panel_step;
   }
-  // Rows of products to compute at once: few where the diagonal of a causal mask passes, so that little of what it
-  // hides is computed.
-  int64_t strip() const { return shift < keys ? panel_step : block > key_block ? block : key_block; }
+  // Rows of products to compute at once: few where the diagonal of a causal mask passes, so that
+  // little of what it hides is computed.
+  int64_t strip() const {
+    return shift < keys ? panel_step : block > key_block ? block : key_block;
+  }
 };
 
 // Row `first` of one head of a (b,h,t,d) view.
@@ -87,7 +100,8 @@ struct Rows {
   Rows from(int64_t row) const { return {data + row * stride, stride}; }
 };
 
-// Whether products can take rows of T in their view: these are of the wide type and of whole panels.
+// Whether products can take rows of T in their view: these are of the wide type and of whole
+// panels.
 template <class T>
 bool in_view(const Geometry& g) {
   return std::is_same_v<T, Statistic<T>> && g.d == g.padded;
@@ -101,21 +115,32 @@ Rows<Statistic<T>> rows_of(const View& x, int64_t batch, int64_t head, int64_t f
 
 // A copy (count, padded), in `out`, of rows from `first` on of one head.
 template <class T>
-Rows<Statistic<T>> copy_rows(const View& x, int64_t batch, int64_t head, int64_t first, int64_t count,
-                             const Geometry& g, Statistic<T>* out) {
+Rows<Statistic<T>> copy_rows(const View& x,
+                             int64_t batch,
+                             int64_t head,
+                             int64_t first,
+                             int64_t count,
+                             const Geometry& g,
+                             Statistic<T>* out) {
   using V = Lanes<Statistic<T>>;
   const Rows<Statistic<T>> copy{out, g.padded};
   const T* rows = head_row<T>(x, batch, head, first);
   for (int64_t i = 0; i < count; ++i, rows += x.strides[2], out += g.padded) {
     for_lanes<V>(g.d, [&](int64_t c, auto part) { store(out + c, V(load(rows + c, part)), part); });
-    for (int64_t c = g.d; c < g.padded; ++c) out[c] = 0;
+    for (int64_t c = g.d; c < g.padded; ++c)
+      out[c] = 0;
   }
   return copy;
 }
 
 // Rows from `first` on of one head = from (count, padded), rounded.
 template <class T>
-void write_rows(const Statistic<T>* from, int64_t count, const Geometry& g, const View& x, int64_t batch, int64_t head,
+void write_rows(const Statistic<T>* from,
+                int64_t count,
+                const Geometry& g,
+                const View& x,
+                int64_t batch,
+                int64_t head,
                 int64_t first) {
   using V = Lanes<Statistic<T>>;
   T* rows = head_row<T>(x, batch, head, first);
@@ -124,54 +149,99 @@ void write_rows(const Statistic<T>* from, int64_t count, const Geometry& g, cons
   }
 }
 
-// A block of queries, or of their gradients: `rows` (queries, padded) and `turned` (padded, width) = scale · rowsᵀ.
+// A block of queries, or of their gradients: `rows` (queries, padded) and `turned` (padded, width)
+// = scale · rowsᵀ.
 template <class T>
-void copy_queries(const View& x, const Tile& tile, const Geometry& g, Statistic<T> scale, Statistic<T>* rows,
+void copy_queries(const View& x,
+                  const Tile& tile,
+                  const Geometry& g,
+                  Statistic<T> scale,
+                  Statistic<T>* rows,
                   Statistic<T>* turned) {
   copy_rows<T>(x, tile.batch, tile.head, tile.i, tile.queries, g, rows);
   const int64_t count = whole_panels(tile.queries);
-  for (int64_t n = tile.queries * g.padded; n < count * g.padded; ++n) rows[n] = 0;
+  for (int64_t n = tile.queries * g.padded; n < count * g.padded; ++n)
+    rows[n] = 0;
   turn(rows, g.padded, count, g.padded, scale, turned, g.width);
 }
 
-// scores (keys, width) = rows (keys, d) · turned, wherever a panel of queries sees one of panel_step keys.
+// scores (keys, width) = rows (keys, d) · turned, wherever a panel of queries sees one of
+// panel_step keys.
 template <class W>
 void score_product(const Tile& tile, const Geometry& g, Rows<W> rows, const W* turned, W* scores) {
   const int64_t step = tile.strip(), end = whole_panels(tile.queries);
   for (int64_t x = 0; x < tile.keys; x += step) {
     const int64_t first = tile.first_panel(x);
-    if (first >= end) break;
-    panel_product<W>(clamp(tile.keys - x, step), end - first, g.d, rows.from(x).data, rows.stride, 1, turned + first,
-                     g.width, scores + x * g.width + first, g.width, false);
+    if (first >= end)
+      break;
+    panel_product<W>(clamp(tile.keys - x, step),
+                     end - first,
+                     g.d,
+                     rows.from(x).data,
+                     rows.stride,
+                     1,
+                     turned + first,
+                     g.width,
+                     scores + x * g.width + first,
+                     g.width,
+                     false);
   }
 }
 
 // out (queries, padded) (+)= weightsᵀ · rows (keys, padded).
 template <class W>
-void add_over_keys(const Tile& tile, const Geometry& g, const W* weights, Rows<W> rows, Rows<W> out, bool accumulate) {
+void add_over_keys(const Tile& tile,
+                   const Geometry& g,
+                   const W* weights,
+                   Rows<W> rows,
+                   Rows<W> out,
+                   bool accumulate) {
   const int64_t step = tile.strip();
   for (int64_t r = 0; r < tile.queries; r += step) {
     const int64_t count = clamp(tile.queries - r, step);
-    panel_product<W>(count, g.padded, tile.seen(r + count - 1), weights + r, 1, g.width, rows.data, rows.stride,
-                     out.from(r).data, out.stride, accumulate);
+    panel_product<W>(count,
+                     g.padded,
+                     tile.seen(r + count - 1),
+                     weights + r,
+                     1,
+                     g.width,
+                     rows.data,
+                     rows.stride,
+                     out.from(r).data,
+                     out.stride,
+                     accumulate);
   }
 }
 
 // out (keys, padded) (+)= weights · rows (queries, padded), of keys that a query of the tile sees.
 template <class W>
-void add_over_queries(const Tile& tile, const Geometry& g, const W* weights, Rows<W> rows, Rows<W> out,
+void add_over_queries(const Tile& tile,
+                      const Geometry& g,
+                      const W* weights,
+                      Rows<W> rows,
+                      Rows<W> out,
                       bool accumulate) {
   const int64_t step = tile.strip();
   for (int64_t x = 0; x < tile.keys; x += step) {
     const int64_t first = tile.first_panel(x);
-    if (first >= tile.queries) break;
-    panel_product<W>(clamp(tile.keys - x, step), g.padded, tile.queries - first, weights + x * g.width + first, g.width,
-                     1, rows.from(first).data, rows.stride, out.from(x).data, out.stride, accumulate);
+    if (first >= tile.queries)
+      break;
+    panel_product<W>(clamp(tile.keys - x, step),
+                     g.padded,
+                     tile.queries - first,
+                     weights + x * g.width + first,
+                     g.width,
+                     1,
+                     rows.from(first).data,
+                     rows.stride,
+                     out.from(x).data,
+                     out.stride,
+                     accumulate);
   }
 }
 
-// e^x of a score less the maximum or lse; 0 where it would be subnormal, which takes the processor hundreds of cycles.
-// So does e^−∞ by exp itself, and half of a tile on the diagonal is hidden.
+// e^x of a score less the maximum or lse; 0 where it would be subnormal, which takes the processor
+// hundreds of cycles. So does e^−∞ by exp itself, and half of a tile on the diagonal is hidden.
 template <class V>
 SG_INLINE V weight_of(V x) {
   const V least(-87);
@@ -190,45 +260,55 @@ struct Column {
   Column(const Tile& tile, int64_t first)
       : r(first),
         open(tile.seen(r)),
-        end(clamp(whole_panels(tile.seen(r / panel_step * panel_step + panel_step - 1)), tile.keys)) {
-    alignas(64) static constexpr W numbers[panel_step] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+        end(clamp(whole_panels(tile.seen(r / panel_step * panel_step + panel_step - 1)),
+                  tile.keys)) {
+    alignas(64) static constexpr W numbers[panel_step] = {
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     seen_ = load(numbers, Full{}) + V(static_cast<W>(r + tile.shift));
   }
   // −∞ where key x is hidden.
-  V hide(V score, int64_t x) const { return select(V(static_cast<W>(x)) < seen_, score, V(lowest)); }
+  V hide(V score, int64_t x) const {
+    return select(V(static_cast<W>(x)) < seen_, score, V(lowest));
+  }
 
  private:
   V seen_;  // keys before this, for each query
 };
 
-// Reads a mask or draws dropout in the order of keys: fill_row(r, n, row) for the n keys that query r sees; turned
-// (key_block, width) then lies as scores do. `rows` is (width, key_block).
+// Reads a mask or draws dropout in the order of keys: fill_row(r, n, row) for the n keys that query
+// r sees; turned (key_block, width) then lies as scores do. `rows` is (width, key_block).
 template <class W, class F>
 void turned_rows(const Tile& tile, const Geometry& g, W* rows, W* turned, F&& fill_row) {
   const int64_t count = whole_panels(tile.queries);
   for (int64_t r = 0; r < count; ++r) {
     const int64_t n = r < tile.queries ? tile.seen(r) : 0;
-    if (n > 0) fill_row(r, n, rows + r * key_block);
-    for (int64_t x = n; x < key_block; ++x) rows[r * key_block + x] = 0;
+    if (n > 0)
+      fill_row(r, n, rows + r * key_block);
+    for (int64_t x = n; x < key_block; ++x)
+      rows[r * key_block + x] = 0;
   }
   turn(rows, key_block, count, key_block, W(1), turned, g.width);
 }
 
-// The mask is added to the scores: −∞ where it hides a key, whatever the score. `rows` and `turned` as above.
+// The mask is added to the scores: −∞ where it hides a key, whatever the score. `rows` and `turned`
+// as above.
 template <class W>
-void add_mask(const Tile& tile, const Geometry& g, const View& mask, W* rows, W* turned, W* scores) {
+void add_mask(
+    const Tile& tile, const Geometry& g, const View& mask, W* rows, W* turned, W* scores) {
   using V = Lanes<W>;
   const V lowest(Column<W>::lowest);
   turned_rows(tile, g, rows, turned, [&](int64_t r, int64_t n, W* row) {
     const int64_t step = mask.strides[3];
-    const int64_t at =
-        tile.batch * mask.strides[0] + tile.head * mask.strides[1] + (tile.i + r) * mask.strides[2] + tile.j * step;
+    const int64_t at = tile.batch * mask.strides[0] + tile.head * mask.strides[1] +
+                       (tile.i + r) * mask.strides[2] + tile.j * step;
     if (mask.dtype == DType::boolean) {
       const bool* visible = mask.as<bool>() + at;
-      for (int64_t x = 0; x < n; ++x) row[x] = visible[x * step] ? 0 : Column<W>::lowest;
+      for (int64_t x = 0; x < n; ++x)
+        row[x] = visible[x * step] ? 0 : Column<W>::lowest;
     } else {
       const float* bias = mask.as<float>() + at;
-      for (int64_t x = 0; x < n; ++x) row[x] = bias[x * step];
+      for (int64_t x = 0; x < n; ++x)
+        row[x] = bias[x * step];
     }
   });
   for (int64_t r = 0; r < tile.queries; r += lanes_in<V>) {
@@ -240,10 +320,11 @@ void add_mask(const Tile& tile, const Geometry& g, const View& mask, W* rows, W*
   }
 }
 
-// turned = 0 where an attention weight is dropped, else 1/(1 − p), without branches, which none could foresee. `rows`
-// and `turned` as above.
+// turned = 0 where an attention weight is dropped, else 1/(1 − p), without branches, which none
+// could foresee. `rows` and `turned` as above.
 template <class W>
-void dropout_factors(const Tile& tile, const Geometry& g, const AttentionOptions& o, W* rows, W* turned) {
+void dropout_factors(
+    const Tile& tile, const Geometry& g, const AttentionOptions& o, W* rows, W* turned) {
   const W kept = 1 / (1 - static_cast<W>(o.dropout));
   const uint64_t sample = o.random.first_sample + static_cast<uint64_t>(tile.batch);
   turned_rows(tile, g, rows, turned, [&](int64_t r, int64_t n, W* row) {
@@ -252,13 +333,16 @@ void dropout_factors(const Tile& tile, const Geometry& g, const AttentionOptions
       Words words[4];
       philox_block(o.random, sample, static_cast<uint64_t>(draws / 4), words);
       Vec stays[4];
-      for (int j = 0; j < 4; ++j) stays[j] = select(uniform(words[j]) < Vec(o.dropout), Vec(0.0f), Vec(1.0f));
+      for (int j = 0; j < 4; ++j)
+        stays[j] = select(uniform(words[j]) < Vec(o.dropout), Vec(0.0f), Vec(1.0f));
       float in_order[block_draws];
       interleave(stays, in_order);
-      const int64_t from = draws < first ? first : draws, to = draws + block_draws < end ? draws + block_draws : end;
+      const int64_t from = draws < first ? first : draws,
+                    to = draws + block_draws < end ? draws + block_draws : end;
       const float* const stay = in_order + (from - draws);
       W* const out = row + (from - first);
-      for (int64_t x = 0; x < to - from; ++x) out[x] = stay[x] * kept;
+      for (int64_t x = 0; x < to - from; ++x)
+        out[x] = stay[x] * kept;
     }
   });
 }

@@ -1,6 +1,7 @@
-// Attention backward by tiles, weights computed again from the scores and the saved lse. A task is a group of keys of
-// one head: for each block of queries it walks the keys of the group that they see, so dk and dv of the group and its
-// part of dq add up in a fixed order. Where heads have several groups, their parts of dq are added at the end.
+// Attention backward by tiles, weights computed again from the scores and the saved lse. A task is
+// a group of keys of one head: for each block of queries it walks the keys of the group that they
+// see, so dk and dv of the group and its part of dq add up in a fixed order. Where heads have
+// several groups, their parts of dq are added at the end.
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/runtime/parallel.h"
@@ -11,14 +12,15 @@ namespace {
 
 template <class W>
 struct Buffers {
-  W *parts_dk, *parts_dv;      // (b,h,s,padded), of all threads: with fewer heads of keys, each query head's own
-  W* parts_dq;                 // (b,h,groups,t,padded), of all threads: with several groups of keys
+  W *parts_dk,
+      *parts_dv;  // (b,h,s,padded), of all threads: with fewer heads of keys, each query head's own
+  W* parts_dq;    // (b,h,groups,t,padded), of all threads: with several groups of keys
   W *k, *v, *dk, *dv;          // (s, padded)
   W *q, *d_out, *dq;           // (width, padded)
   W *q_turned, *d_out_turned;  // (padded, width)
-  W *weights, *gradient;       // (key_block, width): softmax weights, and the gradient of the scores
-  W *rows, *turned;            // (key_block, width), for mask and dropout
-  W *lse, *delta;              // (width), of each query; delta = Σ d_out · out
+  W *weights, *gradient;  // (key_block, width): softmax weights, and the gradient of the scores
+  W *rows, *turned;       // (key_block, width), for mask and dropout
+  W *lse, *delta;         // (width), of each query; delta = Σ d_out · out
   size_t shared, per_thread;
 
   Buffers(void* data, const Geometry& g, int worker) {
@@ -40,7 +42,9 @@ struct Buffers {
       return own.bytes();
     };
     per_thread = take_own(Carver(nullptr));
-    if (data) take_own(Carver(static_cast<char*>(data) + shared + per_thread * static_cast<size_t>(worker)));
+    if (data)
+      take_own(
+          Carver(static_cast<char*>(data) + shared + per_thread * static_cast<size_t>(worker)));
   }
 };
 
@@ -50,8 +54,16 @@ class Backward {
   using W = Statistic<T>;
   using V = Lanes<W>;
 
-  Backward(const View& q, const View& k, const View& v, const View& out, const View& lse, const View& d_out,
-           const View& dq, const View& dk, const View& dv, const AttentionOptions& options)
+  Backward(const View& q,
+           const View& k,
+           const View& v,
+           const View& out,
+           const View& lse,
+           const View& d_out,
+           const View& dq,
+           const View& dk,
+           const View& dv,
+           const AttentionOptions& options)
       : g_(q, k, options.causal),
         groups_(plan::key_groups(g_.all_heads())),
         q_(q),
@@ -74,44 +86,52 @@ class Backward {
     const int64_t head = all % g_.h, batch = all / g_.h, key_head = g_.key_head(head);
     const int64_t begin = groups_.begin[group], end = groups_.begin[group + 1], count = end - begin;
     // Met by one block of queries alone, values and gradients stay in their view.
-    const bool grouped = g_.h != g_.hk, once = g_.query_blocks() == 1, read = in_view<T>(g_) && once;
+    const bool grouped = g_.h != g_.hk, once = g_.query_blocks() == 1,
+               read = in_view<T>(g_) && once;
     const bool written = read && !grouped;
     const auto gradient_rows = [&](const View& view, W* parts, W* own) {
-      if (written) return rows_of<T>(view, batch, head, begin);
+      if (written)
+        return rows_of<T>(view, batch, head, begin);
       return Rows<W>{grouped ? parts + (all * g_.s + begin) * g_.padded : own, g_.padded};
     };
-    const Keys keys{
-        group,
-        begin,
-        end,
-        count > 0 ? divide_up(count, divide_up(count, key_block)) : key_block,
-        copy_rows<T>(k_, batch, key_head, begin, count, g_, x.k),
-        read ? rows_of<T>(v_, batch, key_head, begin) : copy_rows<T>(v_, batch, key_head, begin, count, g_, x.v),
-        gradient_rows(dk_, x.parts_dk, x.dk),
-        gradient_rows(dv_, x.parts_dv, x.dv)};
+    const Keys keys{group,
+                    begin,
+                    end,
+                    count > 0 ? divide_up(count, divide_up(count, key_block)) : key_block,
+                    copy_rows<T>(k_, batch, key_head, begin, count, g_, x.k),
+                    read ? rows_of<T>(v_, batch, key_head, begin)
+                         : copy_rows<T>(v_, batch, key_head, begin, count, g_, x.v),
+                    gradient_rows(dk_, x.parts_dk, x.dk),
+                    gradient_rows(dv_, x.parts_dv, x.dv)};
     if (!once) {
-      for (int64_t n = 0; n < count * g_.padded; ++n) keys.dk.data[n] = 0, keys.dv.data[n] = 0;
+      for (int64_t n = 0; n < count * g_.padded; ++n)
+        keys.dk.data[n] = 0, keys.dv.data[n] = 0;
     }
-    for (int64_t i = 0; i < g_.t; i += g_.block) add_queries(Tile(g_, batch, head, i, begin, end), keys, x);
-    if (grouped || written) return;
+    for (int64_t i = 0; i < g_.t; i += g_.block)
+      add_queries(Tile(g_, batch, head, i, begin, end), keys, x);
+    if (grouped || written)
+      return;
     write_rows<T>(keys.dk.data, count, g_, dk_, batch, head, begin);
     write_rows<T>(keys.dv.data, count, g_, dv_, batch, head, begin);
   }
 
-  // Some queries of all heads' (they are of one block): dq is the sum of the parts that groups of keys made.
+  // Some queries of all heads' (they are of one block): dq is the sum of the parts that groups of
+  // keys made.
   void join_groups(int64_t row, const W* parts) const {
     const int64_t blocks = divide_up(g_.t, plan::joined_queries), all = row / blocks;
     const int64_t first = row % blocks * plan::joined_queries;
     const int64_t count = clamp(g_.t - first, plan::joined_queries), size = g_.t * g_.padded;
     const int64_t last_of_block = clamp(first / g_.block * g_.block + g_.block, g_.t) - 1;
     int64_t groups = 1;
-    while (groups < g_.groups && groups_.begin[groups] < g_.visible(last_of_block)) ++groups;
+    while (groups < g_.groups && groups_.begin[groups] < g_.visible(last_of_block))
+      ++groups;
     for (int64_t i = first; i < first + count; ++i) {
       const W* const part = parts + all * g_.groups * size + i * g_.padded;
       T* const to = head_row<T>(dq_, all / g_.h, all % g_.h, i);
       for_lanes<V>(g_.d, [&](int64_t c, auto lanes) {
         V sum = load(part + c, lanes);
-        for (int64_t group = 1; group < groups; ++group) sum = sum + load(part + group * size + c, lanes);
+        for (int64_t group = 1; group < groups; ++group)
+          sum = sum + load(part + group * size + c, lanes);
         store(to + c, sum, lanes);
       });
     }
@@ -119,13 +139,15 @@ class Backward {
 
   // One head of keys: the sum of the parts that its query heads made, in their order.
   void reduce(int64_t task, const W* parts, const View& out) const {
-    const int64_t key_head = task % g_.hk, batch = task / g_.hk, group = g_.h / g_.hk, size = g_.s * g_.padded;
+    const int64_t key_head = task % g_.hk, batch = task / g_.hk, group = g_.h / g_.hk,
+                  size = g_.s * g_.padded;
     const W* const first = parts + (batch * g_.h + key_head * group) * size;
     for (int64_t j = 0; j < g_.s; ++j) {
       T* const to = head_row<T>(out, batch, key_head, j);
       for_lanes<V>(g_.d, [&](int64_t c, auto part) {
         V sum = load(first + j * g_.padded + c, part);
-        for (int64_t i = 1; i < group; ++i) sum = sum + load(first + i * size + j * g_.padded + c, part);
+        for (int64_t i = 1; i < group; ++i)
+          sum = sum + load(first + i * size + j * g_.padded + c, part);
         store(to + c, sum, part);
       });
     }
@@ -141,7 +163,8 @@ class Backward {
   // A block of queries: its dq, and what it adds to dk and dv of the keys.
   void add_queries(const Tile& first, const Keys& keys, const Buffers<W>& x) const {
     const int64_t end = clamp(g_.visible(first.i + first.queries - 1), keys.end);
-    if (end <= keys.begin && keys.group > 0) return;
+    if (end <= keys.begin && keys.group > 0)
+      return;
     copy_queries<T>(q_, first, g_, static_cast<W>(o_.scale), x.q, x.q_turned);
     copy_queries<T>(d_out_, first, g_, W(1), x.d_out, x.d_out_turned);
     copy_statistics(first, x);
@@ -157,17 +180,22 @@ class Backward {
       const int64_t at = j - keys.begin;
       score_product(tile, g_, keys.k.from(at), x.q_turned, x.weights);
       score_product(tile, g_, keys.v.from(at), x.d_out_turned, x.gradient);
-      if (o_.mask) add_mask(tile, g_, *o_.mask, x.rows, x.turned, x.weights);
-      if (o_.dropout > 0) dropout_factors(tile, g_, o_, x.rows, x.turned);
-      for (int64_t r = 0; r < tile.queries; r += lanes_in<V>) softmax_column(Column<W>(tile, r), x);
+      if (o_.mask)
+        add_mask(tile, g_, *o_.mask, x.rows, x.turned, x.weights);
+      if (o_.dropout > 0)
+        dropout_factors(tile, g_, o_, x.rows, x.turned);
+      for (int64_t r = 0; r < tile.queries; r += lanes_in<V>)
+        softmax_column(Column<W>(tile, r), x);
       add_over_queries(tile, g_, x.weights, d_out, keys.dv.from(at), again);
       add_over_queries(tile, g_, x.gradient, q, keys.dk.from(at), again);
       add_over_keys(tile, g_, x.gradient, keys.k.from(at), dq, at > 0);
     }
     if (end <= keys.begin) {
-      for (int64_t n = 0; n < first.queries * g_.padded; ++n) dq.data[n] = 0;
+      for (int64_t n = 0; n < first.queries * g_.padded; ++n)
+        dq.data[n] = 0;
     }
-    if (several || written) return;
+    if (several || written)
+      return;
     write_rows<T>(x.dq, first.queries, g_, dq_, first.batch, first.head, first.i);
   }
 
@@ -183,21 +211,29 @@ class Backward {
     for (int64_t r = 0; r < tile.queries; ++r, out += out_.strides[2]) {
       const W* const d_out = x.d_out + r * g_.padded;
       V sum(W(0));
-      for_lanes<V>(g_.d, [&](int64_t c, auto part) { sum = fma(load(d_out + c, part), V(load(out + c, part)), sum); });
+      for_lanes<V>(g_.d, [&](int64_t c, auto part) {
+        sum = fma(load(d_out + c, part), V(load(out + c, part)), sum);
+      });
       x.delta[r] = horizontal_sum(sum);
-      x.lse[r] = lse[r] == Column<W>::lowest ? -lse[r] : lse[r];  // saw no key: weights e^(score − ∞) = 0
+      x.lse[r] =
+          lse[r] == Column<W>::lowest ? -lse[r] : lse[r];  // saw no key: weights e^(score − ∞) = 0
     }
-    for (int64_t r = tile.queries; r < g_.width; ++r) x.delta[r] = 0, x.lse[r] = 0;
+    for (int64_t r = tile.queries; r < g_.width; ++r)
+      x.delta[r] = 0, x.lse[r] = 0;
   }
 
-  // Scores become weights (with dropout, those that multiplied v), and the weights' gradient that of q·kᵀ.
+  // Scores become weights (with dropout, those that multiplied v), and the weights' gradient that
+  // of q·kᵀ.
   void softmax_column(const Column<W>& column, const Buffers<W>& x) const {
     const V lse = load(x.lse + column.r, Full{}), delta = load(x.delta + column.r, Full{});
     const V scale(static_cast<W>(o_.scale));
     for (int64_t n = 0; n < column.end; ++n) {
-      W *const weights = x.weights + n * g_.width + column.r, *const gradient = x.gradient + n * g_.width + column.r;
+      W *const weights = x.weights + n * g_.width + column.r, *const gradient = x.gradient +
+                                                                                n * g_.width +
+                                                                                column.r;
       V score = load(weights, Full{});
-      if (n >= column.open) score = column.hide(score, n);
+      if (n >= column.open)
+        score = column.hide(score, n);
       const V weight = weight_of(score - lse);
       const V factor = o_.dropout > 0 ? load(x.turned + n * g_.width + column.r, Full{}) : V(W(1));
       store(weights, weight * factor, Full{});
@@ -222,19 +258,34 @@ size_t backward_workspace(const Geometry& g, int threads) {
 }  // namespace heads
 
 template <class T>
-void attention_backward(const View& q, const View& k, const View& v, const View& out, const View& lse,
-                        const View& d_out, const View& dq, const View& dk, const View& dv,
-                        const AttentionOptions& options, Workspace workspace, StreamHandle stream) {
+void attention_backward(const View& q,
+                        const View& k,
+                        const View& v,
+                        const View& out,
+                        const View& lse,
+                        const View& d_out,
+                        const View& dq,
+                        const View& dk,
+                        const View& dv,
+                        const AttentionOptions& options,
+                        Workspace workspace,
+                        StreamHandle stream) {
   const heads::Backward<T> backward(q, k, v, out, lse, d_out, dq, dk, dv, options);
   const heads::Geometry& g = backward.geometry();
-  const auto buffers = [&](int worker) { return heads::Buffers<Statistic<T>>(workspace.data, g, worker); };
-  parallel_for(stream, backward.tasks(), [&](int64_t task, int worker) { backward.run(task, buffers(worker)); });
+  const auto buffers = [&](int worker) {
+    return heads::Buffers<Statistic<T>>(workspace.data, g, worker);
+  };
+  parallel_for(stream, backward.tasks(), [&](int64_t task, int worker) {
+    backward.run(task, buffers(worker));
+  });
   if (g.groups > 1) {
     const Statistic<T>* const parts = buffers(0).parts_dq;
-    parallel_for(stream, g.b * g.h * divide_up(g.t, plan::joined_queries),
-                 [&](int64_t rows, int) { backward.join_groups(rows, parts); });
+    parallel_for(stream, g.b * g.h * divide_up(g.t, plan::joined_queries), [&](int64_t rows, int) {
+      backward.join_groups(rows, parts);
+    });
   }
-  if (g.h == g.hk) return;
+  if (g.h == g.hk)
+    return;
   parallel_for(stream, g.b * g.hk, [&](int64_t task, int) {
     backward.reduce(task, buffers(0).parts_dk, dk);
     backward.reduce(task, buffers(0).parts_dv, dv);
@@ -245,7 +296,18 @@ template size_t heads::backward_workspace<float>(const Geometry&, int);
 template size_t heads::backward_workspace<double>(const Geometry&, int);
 template size_t heads::backward_workspace<f16>(const Geometry&, int);
 template size_t heads::backward_workspace<bf16>(const Geometry&, int);
-SG_FOR_FLOATS(attention_backward, const View&, const View&, const View&, const View&, const View&, const View&,
-              const View&, const View&, const View&, const AttentionOptions&, Workspace, StreamHandle)
+SG_FOR_FLOATS(attention_backward,
+              const View&,
+              const View&,
+              const View&,
+              const View&,
+              const View&,
+              const View&,
+              const View&,
+              const View&,
+              const View&,
+              const AttentionOptions&,
+              Workspace,
+              StreamHandle)
 
 }  // namespace sg::kernels::SG_ISA

@@ -5,7 +5,8 @@
 
 namespace sg::kernels::SG_ISA {
 
-// Carves 64-byte aligned arrays off a thread's part of the workspace; with no memory it only counts.
+// Carves 64-byte aligned arrays off a thread's part of the workspace; with no memory it only
+// counts.
 class Carver {
  public:
   explicit Carver(void* data) : data_(static_cast<char*>(data)) {}

@@ -1,6 +1,7 @@
-// The loss with the classifier's products, by chunks of rows and tiles of the vocabulary. While a tile of logits is
-// still in cache its maximum, its exponentials and their sum are taken; only the exponentials of one chunk are kept,
-// for the backward products. All cuts depend on shapes alone: training and evaluation give the same losses.
+// The loss with the classifier's products, by chunks of rows and tiles of the vocabulary. While a
+// tile of logits is still in cache its maximum, its exponentials and their sum are taken; only the
+// exponentials of one chunk are kept, for the backward products. All cuts depend on shapes alone:
+// training and evaluation give the same losses.
 #include "kernels/cpu/carver.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/kernels.h"
@@ -20,14 +21,19 @@ struct Cuts : plan::Classifier {
         rows(x.shape[0]),
         c(x.shape[1]),
         v(weight.shape[0]) {}
-  int64_t rows_of(int64_t index) const { return rows - index * chunk < chunk ? rows - index * chunk : chunk; }
-  int64_t width_of(int64_t tile) const { return v - tile * width < width ? v - tile * width : width; }
+  int64_t rows_of(int64_t index) const {
+    return rows - index * chunk < chunk ? rows - index * chunk : chunk;
+  }
+  int64_t width_of(int64_t tile) const {
+    return v - tile * width < width ? v - tile * width : width;
+  }
 };
 
 template <class T>
 struct Buffers {
   using W = Statistic<T>;
-  W *maximum, *sum;  // (tiles, chunk); the maximum becomes the factor that turns exponentials into gradients
+  W *maximum, *sum;  // (tiles, chunk); the maximum becomes the factor that turns exponentials into
+                     // gradients
   W* target_logit;   // (chunk)
   W* kept;           // (tiles, chunk, width): exponentials
   W* dx_parts;       // (groups, chunk, c)
@@ -54,7 +60,9 @@ struct Buffers {
       return own.bytes();
     };
     per_thread = take_own(Carver(nullptr));
-    if (data) take_own(Carver(static_cast<char*>(data) + shared + per_thread * static_cast<size_t>(worker)));
+    if (data)
+      take_own(
+          Carver(static_cast<char*>(data) + shared + per_thread * static_cast<size_t>(worker)));
   }
 };
 
@@ -64,8 +72,13 @@ class Classifier {
   using W = Statistic<T>;
   using V = Lanes<W>;
 
-  Classifier(const View& x, const View& weight, const View& targets, const View& losses, const View& dx,
-             const View& d_weight, float scale)
+  Classifier(const View& x,
+             const View& weight,
+             const View& targets,
+             const View& losses,
+             const View& dx,
+             const View& d_weight,
+             float scale)
       : cuts_(x, weight),
         x_(x),
         weight_(weight),
@@ -83,15 +96,26 @@ class Classifier {
       return Buffers<T>(workspace.data, cuts_, backward(), product_bytes, worker);
     };
     for (int64_t chunk = 0; chunk < cuts_.chunks; ++chunk) {
-      parallel_for(stream, cuts_.tiles, [&](int64_t tile, int worker) { logits(chunk, tile, buffers(worker)); });
-      parallel_chunks(stream, cuts_.rows_of(chunk), cuts_.tile_rows.each,
-                      [&](int64_t begin, int64_t end, int) { join_tiles(chunk, begin, end, buffers(0)); });
-      if (!backward()) continue;
-      parallel_for(stream, cuts_.groups, [&](int64_t group, int worker) { gradients(chunk, group, buffers(worker)); });
-      parallel_chunks(stream, cuts_.rows_of(chunk), cuts_.group_rows.each,
-                      [&](int64_t begin, int64_t end, int) { join_groups(chunk, begin, end, buffers(0)); });
+      parallel_for(stream, cuts_.tiles, [&](int64_t tile, int worker) {
+        logits(chunk, tile, buffers(worker));
+      });
+      parallel_chunks(
+          stream, cuts_.rows_of(chunk), cuts_.tile_rows.each, [&](int64_t begin, int64_t end, int) {
+            join_tiles(chunk, begin, end, buffers(0));
+          });
+      if (!backward())
+        continue;
+      parallel_for(stream, cuts_.groups, [&](int64_t group, int worker) {
+        gradients(chunk, group, buffers(worker));
+      });
+      parallel_chunks(
+          stream,
+          cuts_.rows_of(chunk),
+          cuts_.group_rows.each,
+          [&](int64_t begin, int64_t end, int) { join_groups(chunk, begin, end, buffers(0)); });
     }
-    if (cuts_.chunks == 0 && backward()) zero_d_weight();
+    if (cuts_.chunks == 0 && backward())
+      zero_d_weight();
   }
 
   // The products of a tile: logits = x·wᵀ, then dx_part = d_logits·w and d_weight = d_logitsᵀ·x.
@@ -137,18 +161,21 @@ class Classifier {
     for (int64_t r = 0; r < p.m; ++r) {
       W* const x = values + r * n;
       const int64_t target = target_of(targets_, chunk * cuts_.chunk + r) - first;
-      if (target >= 0 && target < n) b.target_logit[r] = x[target];
+      if (target >= 0 && target < n)
+        b.target_logit[r] = x[target];
       b.maximum[tile * cuts_.chunk + r] = maximum_of<V>(x, n);
       b.sum[tile * cuts_.chunk + r] = exponentials<V>(x, n, b.maximum[tile * cuts_.chunk + r], x);
     }
   }
 
-  // Tiles become rows: losses, and each tile's factor scale · e^(maximum − lse). Vectors run along the rows.
+  // Tiles become rows: losses, and each tile's factor scale · e^(maximum − lse). Vectors run along
+  // the rows.
   void join_tiles(int64_t chunk, int64_t begin, int64_t end, const Buffers<T>& b) const {
     for_lanes<V>(end - begin, [&](int64_t i, auto part) {
       const int64_t r = begin + i;
       V most = load(b.maximum + r, part), sum(W(0));
-      for (int64_t t = 1; t < cuts_.tiles; ++t) most = max(load(b.maximum + t * cuts_.chunk + r, part), most);
+      for (int64_t t = 1; t < cuts_.tiles; ++t)
+        most = max(load(b.maximum + t * cuts_.chunk + r, part), most);
       for (int64_t t = 0; t < cuts_.tiles; ++t) {
         const int64_t at = t * cuts_.chunk + r;
         sum = fma(load(b.sum + at, part), exp(load(b.maximum + at, part) - most), sum);
@@ -161,14 +188,17 @@ class Classifier {
       }
     });
     for (int64_t r = begin; r < end; ++r) {
-      if (target_of(targets_, chunk * cuts_.chunk + r) >= 0) continue;
+      if (target_of(targets_, chunk * cuts_.chunk + r) >= 0)
+        continue;
       losses_.as<W>()[chunk * cuts_.chunk + r] = 0;
-      for (int64_t t = 0; t < cuts_.tiles; ++t) b.maximum[t * cuts_.chunk + r] = 0;
+      for (int64_t t = 0; t < cuts_.tiles; ++t)
+        b.maximum[t * cuts_.chunk + r] = 0;
     }
   }
 
   void gradients(int64_t chunk, int64_t group, const Buffers<T>& b) const {
-    const int64_t end = (group + 1) * cuts_.group < cuts_.tiles ? (group + 1) * cuts_.group : cuts_.tiles;
+    const int64_t end =
+        (group + 1) * cuts_.group < cuts_.tiles ? (group + 1) * cuts_.group : cuts_.tiles;
     for (int64_t tile = group * cuts_.group; tile < end; ++tile) {
       const T* const d_logits = tile_gradient(chunk, tile, b);
       Product p = dx_product(chunk, tile);
@@ -181,21 +211,26 @@ class Classifier {
     }
   }
 
-  // d_logits = factor · exponentials − scale · onehot, in place or, for 16 bits, rounded into the thread's own tile.
+  // d_logits = factor · exponentials − scale · onehot, in place or, for 16 bits, rounded into the
+  // thread's own tile.
   const T* tile_gradient(int64_t chunk, int64_t tile, const Buffers<T>& b) const {
     const int64_t n = cuts_.width_of(tile);
     W* const kept = b.kept + tile * cuts_.chunk * cuts_.width;
     T* out;
-    if constexpr (std::is_same_v<T, W>) out = kept;
-    else out = b.gradient;
+    if constexpr (std::is_same_v<T, W>)
+      out = kept;
+    else
+      out = b.gradient;
     for (int64_t r = 0, rows = cuts_.rows_of(chunk); r < rows; ++r) {
       const V factor(b.maximum[tile * cuts_.chunk + r]);
       const int64_t target = target_of(targets_, chunk * cuts_.chunk + r) - tile * cuts_.width;
       const bool here = target >= 0 && target < n;
       const W hit = here ? kept[r * n + target] * b.maximum[tile * cuts_.chunk + r] - scale_ : W(0);
-      for_lanes<V>(n,
-                   [&](int64_t i, auto part) { store(out + r * n + i, load(kept + r * n + i, part) * factor, part); });
-      if (here) out[r * n + target] = T(hit);
+      for_lanes<V>(n, [&](int64_t i, auto part) {
+        store(out + r * n + i, load(kept + r * n + i, part) * factor, part);
+      });
+      if (here)
+        out[r * n + target] = T(hit);
     }
     return out;
   }
@@ -216,9 +251,11 @@ class Classifier {
       float* const sum = b.d_weight + first * cuts_.c;
       p.c = sum;
       gemm<T, float>(p, b.product);
-      if (chunk + 1 < cuts_.chunks) return;
+      if (chunk + 1 < cuts_.chunks)
+        return;
       T* const out = row(d_weight_, first);
-      for_lanes<V>(p.m * cuts_.c, [&](int64_t i, auto part) { store(out + i, load(sum + i, part), part); });
+      for_lanes<V>(p.m * cuts_.c,
+                   [&](int64_t i, auto part) { store(out + i, load(sum + i, part), part); });
     }
   }
 
@@ -234,7 +271,8 @@ class Classifier {
   }
 
   void zero_d_weight() const {
-    __builtin_memset(d_weight_.data, 0, static_cast<size_t>(cuts_.v * cuts_.c) * size_of(d_weight_.dtype));
+    __builtin_memset(
+        d_weight_.data, 0, static_cast<size_t>(cuts_.v * cuts_.c) * size_of(d_weight_.dtype));
   }
 
   Cuts cuts_;
@@ -242,7 +280,8 @@ class Classifier {
   W scale_;
 };
 
-// gemm's scratch for the largest of the products; every combination of options occurs among the first two and the last.
+// gemm's scratch for the largest of the products; every combination of options occurs among the
+// first two and the last.
 template <class T>
 size_t product_scratch(const Classifier<T>& classifier) {
   size_t most = 0;
@@ -250,10 +289,12 @@ size_t product_scratch(const Classifier<T>& classifier) {
   const auto take = [&](size_t bytes) { most = bytes > most ? bytes : most; };
   for (const int64_t chunk : {int64_t{0}, int64_t{1}, cuts.chunks - 1}) {
     for (const int64_t tile : {int64_t{0}, int64_t{1}, cuts.tiles - 1}) {
-      if (chunk < 0 || chunk >= cuts.chunks || tile >= cuts.tiles) continue;
+      if (chunk < 0 || chunk >= cuts.chunks || tile >= cuts.tiles)
+        continue;
       using W = Statistic<T>;
       take(gemm_scratch<T, W>(classifier.logits_product(chunk, tile)));
-      if (!classifier.backward()) continue;
+      if (!classifier.backward())
+        continue;
       take(gemm_scratch<T, W>(classifier.dx_product(chunk, tile)));
       take(gemm_scratch<T, W>(classifier.d_weight_product(chunk, tile)));
       take(gemm_scratch<T>(classifier.d_weight_product(chunk, tile)));
@@ -265,8 +306,15 @@ size_t product_scratch(const Classifier<T>& classifier) {
 }  // namespace
 
 template <class T>
-void classifier(const View& x, const View& weight, const View& targets, const View& losses, const View& dx,
-                const View& d_weight, float scale, Workspace workspace, StreamHandle stream) {
+void classifier(const View& x,
+                const View& weight,
+                const View& targets,
+                const View& losses,
+                const View& dx,
+                const View& d_weight,
+                float scale,
+                Workspace workspace,
+                StreamHandle stream) {
   const Classifier<T> c(x, weight, targets, losses, dx, d_weight, scale);
   c.run(workspace, product_scratch(c), stream);
 }
@@ -289,7 +337,15 @@ size_t classifier_workspace(const View& x, const View& weight, bool backward, in
   }
 }
 
-SG_FOR_FLOATS(classifier, const View&, const View&, const View&, const View&, const View&, const View&, float,
-              Workspace, StreamHandle)
+SG_FOR_FLOATS(classifier,
+              const View&,
+              const View&,
+              const View&,
+              const View&,
+              const View&,
+              const View&,
+              float,
+              Workspace,
+              StreamHandle)
 
 }  // namespace sg::kernels::SG_ISA

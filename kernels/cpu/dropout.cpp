@@ -1,5 +1,5 @@
-// Random numbers: uniform and normal fills, and dropout. Blocks of draws start at multiples of block_draws within a
-// sample, so every element meets its own counter whatever the cut into tasks.
+// Random numbers: uniform and normal fills, and dropout. Blocks of draws start at multiples of
+// block_draws within a sample, so every element meets its own counter whatever the cut into tasks.
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/runtime/parallel.h"
@@ -13,20 +13,26 @@ constexpr int64_t blocks_per_task = 128;
 template <class F>
 void for_blocks(const View& x, const RandomKey& key, StreamHandle stream, F&& body) {
   const int64_t total = x.numel();
-  if (total == 0) return;
+  if (total == 0)
+    return;
   const int64_t samples = x.rank == 0 ? 1 : x.shape[0], n = total / samples;
   const int64_t blocks = (n + block_draws - 1) / block_draws;
-  parallel_chunks(stream, plan::even_chunks(samples * blocks, blocks_per_task), [&](int64_t begin, int64_t end, int) {
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t sample = task / blocks, start = task % blocks * block_draws;
-      const int64_t count = n - start < block_draws ? n - start : block_draws;
-      body(sample * n + start, count, key.first_sample + static_cast<uint64_t>(sample),
-           static_cast<uint64_t>(start / 4));
-    }
-  });
+  parallel_chunks(stream,
+                  plan::even_chunks(samples * blocks, blocks_per_task),
+                  [&](int64_t begin, int64_t end, int) {
+                    for (int64_t task = begin; task < end; ++task) {
+                      const int64_t sample = task / blocks, start = task % blocks * block_draws;
+                      const int64_t count = n - start < block_draws ? n - start : block_draws;
+                      body(sample * n + start,
+                           count,
+                           key.first_sample + static_cast<uint64_t>(sample),
+                           static_cast<uint64_t>(start / 4));
+                    }
+                  });
 }
 
-// cos and sin of 2π·u for u in [0, 1): 4u = quadrant + f with |f| ≤ ½, polynomials on |angle| ≤ π/4.
+// cos and sin of 2π·u for u in [0, 1): 4u = quadrant + f with |f| ≤ ½, polynomials on |angle| ≤
+// π/4.
 SG_INLINE void turn(Vec u, Vec& cosine, Vec& sine) {
   const Vec quadrant = round(u * Vec(4.0f));
   const Vec angle = fma(u, Vec(4.0f), -quadrant) * Vec(1.57079633f), z = angle * angle;
@@ -36,7 +42,8 @@ SG_INLINE void turn(Vec u, Vec& cosine, Vec& sine) {
   Vec c = fma(Vec(2.443315711809948e-5f), z, Vec(-1.388731625493765e-3f));
   c = fma(c, z, Vec(4.166664568298827e-2f));
   c = fma(c, z * z, fma(Vec(-0.5f), z, Vec(1.0f)));
-  const Mask first = quadrant == Vec(1.0f), second = quadrant == Vec(2.0f), third = quadrant == Vec(3.0f);
+  const Mask first = quadrant == Vec(1.0f), second = quadrant == Vec(2.0f),
+             third = quadrant == Vec(3.0f);
   cosine = select(first, -s, select(second, -c, select(third, s, c)));
   sine = select(first, c, select(second, -s, select(third, -c, s)));
 }
@@ -53,8 +60,10 @@ void random_uniform(const View& out, RandomKey key, float low, float high, Strea
   });
 }
 
-// Box and Muller, 1958: elements 4q, 4q+1 from the first two words of a draw, 4q+2, 4q+3 from the others.
-void random_normal(const View& out, RandomKey key, float mean, float deviation, StreamHandle stream) {
+// Box and Muller, 1958: elements 4q, 4q+1 from the first two words of a draw, 4q+2, 4q+3 from the
+// others.
+void random_normal(
+    const View& out, RandomKey key, float mean, float deviation, StreamHandle stream) {
   for_blocks(out, key, stream, [&](int64_t at, int64_t n, uint64_t sample, uint64_t quad) {
     Words words[4];
     philox_block(key, sample, quad, words);
@@ -69,7 +78,8 @@ void random_normal(const View& out, RandomKey key, float mean, float deviation, 
     float normal[block_draws];
     interleave(x, normal);
     for_lanes<Vec>(n, [&](int64_t i, auto part) {
-      store(out.as<float>() + at + i, fma(load(normal + i, Full{}), Vec(deviation), Vec(mean)), part);
+      store(
+          out.as<float>() + at + i, fma(load(normal + i, Full{}), Vec(deviation), Vec(mean)), part);
     });
   });
 }
@@ -85,8 +95,10 @@ void dropout(const View& x, const View& y, float probability, RandomKey key, Str
     T* const out = y.as<T>() + at;
     for_lanes<V>(n, [&](int64_t i, auto part) {
       const V kept = load(in + i, part) * V(scale);
-      if constexpr (lanes_in<V> == 1) store(out + i, select(u[i] < probability, V(0), kept), part);
-      else store(out + i, select(load(u + i, Full{}) < Vec(probability), V(0), kept), part);
+      if constexpr (lanes_in<V> == 1)
+        store(out + i, select(u[i] < probability, V(0), kept), part);
+      else
+        store(out + i, select(load(u + i, Full{}) < Vec(probability), V(0), kept), part);
     });
   });
 }

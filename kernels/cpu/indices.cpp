@@ -16,16 +16,19 @@ void find_outside(const View& ids, int64_t low, int64_t high, const View& first,
   using U = std::make_unsigned_t<T>;
   const T* const x = ids.as<T>();
   constexpr auto most = static_cast<int64_t>(~U(0) >> 1);
-  const U base = static_cast<U>(low), span = static_cast<U>(high - low - 1 < most ? high - low : most - low + 1);
+  const U base = static_cast<U>(low),
+          span = static_cast<U>(high - low - 1 < most ? high - low : most - low + 1);
   const int64_t n = ids.numel();
   int64_t& found = *first.as<int64_t>();
   found = -1;
   for (int64_t begin = 0; begin < n && found < 0; begin += block) {
     const int64_t end = n - begin < block ? n : begin + block;
     U outside = 0;
-    for (int64_t i = begin; i < end; ++i) outside |= static_cast<U>(static_cast<U>(x[i]) - base >= span);
+    for (int64_t i = begin; i < end; ++i)
+      outside |= static_cast<U>(static_cast<U>(x[i]) - base >= span);
     for (int64_t i = begin; outside && i < end && found < 0; ++i) {
-      if (static_cast<U>(static_cast<U>(x[i]) - base) >= span) found = i;
+      if (static_cast<U>(static_cast<U>(x[i]) - base) >= span)
+        found = i;
     }
   }
 }

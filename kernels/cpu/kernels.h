@@ -1,5 +1,6 @@
-// The kernels of one instruction set: each entry of table.h, declared once in its namespace. A kernel is a template
-// over the stored type; the file that defines it instantiates it for the dtypes it serves.
+// The kernels of one instruction set: each entry of table.h, declared once in its namespace. A
+// kernel is a template over the stored type; the file that defines it instantiates it for the
+// dtypes it serves.
 #pragma once
 #include "kernels/table.h"
 
@@ -33,7 +34,8 @@ void find_outside(const View& ids, int64_t low, int64_t high, const View& first,
 template <class T>
 void embedding(const View& table, const View& ids, const View& out, StreamHandle);
 template <class T>
-void embedding_backward(const View& ids, const View& dy, const View& d_table, bool accumulate, Workspace, StreamHandle);
+void embedding_backward(
+    const View& ids, const View& dy, const View& d_table, bool accumulate, Workspace, StreamHandle);
 size_t embedding_backward_workspace(const View& ids, const View& d_table, int threads);
 
 // nn.cpp
@@ -42,21 +44,55 @@ void softmax(const View& x, const View& y, StreamHandle);
 template <class T>
 void softmax_backward(const View& y, const View& dy, const View& dx, StreamHandle);
 template <class T>
-void layernorm(const View& x, const View& residual, const View& gain, const View& bias, float eps, const View& sum,
-               const View& y, const View& mean, const View& rstd, StreamHandle);
+void layernorm(const View& x,
+               const View& residual,
+               const View& gain,
+               const View& bias,
+               float eps,
+               const View& sum,
+               const View& y,
+               const View& mean,
+               const View& rstd,
+               StreamHandle);
 template <class T>
-void layernorm_backward(const View& dy, const View& d_sum, const View& x, const View& gain, const View& mean,
-                        const View& rstd, const View& dx, const View& d_gain, const View& d_bias, Workspace,
+void layernorm_backward(const View& dy,
+                        const View& d_sum,
+                        const View& x,
+                        const View& gain,
+                        const View& mean,
+                        const View& rstd,
+                        const View& dx,
+                        const View& d_gain,
+                        const View& d_bias,
+                        Workspace,
                         StreamHandle);
 size_t layernorm_backward_workspace(const View& x, int threads);
 template <class T>
-void rmsnorm(const View& x, const View& residual, const View& gain, float eps, const View& sum, const View& y,
-             const View& rstd, StreamHandle);
+void rmsnorm(const View& x,
+             const View& residual,
+             const View& gain,
+             float eps,
+             const View& sum,
+             const View& y,
+             const View& rstd,
+             StreamHandle);
 template <class T>
-void rmsnorm_backward(const View& dy, const View& d_sum, const View& x, const View& gain, const View& rstd,
-                      const View& dx, const View& d_gain, Workspace, StreamHandle);
+void rmsnorm_backward(const View& dy,
+                      const View& d_sum,
+                      const View& x,
+                      const View& gain,
+                      const View& rstd,
+                      const View& dx,
+                      const View& d_gain,
+                      Workspace,
+                      StreamHandle);
 template <class T>
-void activation_backward(PointwiseOp f, const View& x, const View& dy, const View& dx, const View& d_bias, Workspace,
+void activation_backward(PointwiseOp f,
+                         const View& x,
+                         const View& dy,
+                         const View& dx,
+                         const View& d_bias,
+                         Workspace,
                          StreamHandle);
 template <class T>
 void column_sum(const View& dy, const View& d_bias, Workspace, StreamHandle);
@@ -64,17 +100,31 @@ size_t column_sum_workspace(const View& dy, int threads);
 
 // rope.cpp
 template <class T>
-void rope(const View& x, const View& positions, float theta, bool inverse, const View& y, StreamHandle);
+void rope(
+    const View& x, const View& positions, float theta, bool inverse, const View& y, StreamHandle);
 
 // update.cpp; G is the gradient's type.
 template <class G>
-void adam(const View& master, const View& gradient, const View& moment1, const View& moment2, const View& parameter,
-          const AdamOptions&, StreamHandle);
+void adam(const View& master,
+          const View& gradient,
+          const View& moment1,
+          const View& moment2,
+          const View& parameter,
+          const AdamOptions&,
+          StreamHandle);
 template <class G>
-void sgd(const View& master, const View& gradient, const View& momentum, const View& parameter, const SgdOptions&,
+void sgd(const View& master,
+         const View& gradient,
+         const View& momentum,
+         const View& parameter,
+         const SgdOptions&,
          StreamHandle);
 template <class G>
-void lion(const View& master, const View& gradient, const View& momentum, const View& parameter, const LionOptions&,
+void lion(const View& master,
+          const View& gradient,
+          const View& momentum,
+          const View& parameter,
+          const LionOptions&,
           StreamHandle);
 template <class T>
 void accumulate(const View& x, const View& acc, StreamHandle);
@@ -85,26 +135,53 @@ void tree_sum(const View* inputs, int n, const View& out, float scale, StreamHan
 
 // matmul.cpp
 template <class T>
-void matmul(const View& a, const View& b, const View& out, const MatmulOptions&, Workspace, StreamHandle);
+void matmul(
+    const View& a, const View& b, const View& out, const MatmulOptions&, Workspace, StreamHandle);
 size_t matmul_workspace(const View& a, const View& b, const View& out, int threads);
 
 // attention.cpp, attention_backward.cpp
 template <class T>
-void attention(const View& q, const View& k, const View& v, const View& out, const View& lse, const AttentionOptions&,
-               Workspace, StreamHandle);
+void attention(const View& q,
+               const View& k,
+               const View& v,
+               const View& out,
+               const View& lse,
+               const AttentionOptions&,
+               Workspace,
+               StreamHandle);
 template <class T>
-void attention_backward(const View& q, const View& k, const View& v, const View& out, const View& lse,
-                        const View& d_out, const View& dq, const View& dk, const View& dv, const AttentionOptions&,
-                        Workspace, StreamHandle);
+void attention_backward(const View& q,
+                        const View& k,
+                        const View& v,
+                        const View& out,
+                        const View& lse,
+                        const View& d_out,
+                        const View& dq,
+                        const View& dk,
+                        const View& dv,
+                        const AttentionOptions&,
+                        Workspace,
+                        StreamHandle);
 size_t attention_workspace(const View& q, const View& k, bool backward, int threads);
 
 // cross_entropy.cpp, classifier.cpp
 template <class T>
-void cross_entropy(const View& logits, const View& targets, const View& losses, const View& d_logits, float scale,
+void cross_entropy(const View& logits,
+                   const View& targets,
+                   const View& losses,
+                   const View& d_logits,
+                   float scale,
                    StreamHandle);
 template <class T>
-void classifier(const View& x, const View& weight, const View& targets, const View& losses, const View& dx,
-                const View& d_weight, float scale, Workspace, StreamHandle);
+void classifier(const View& x,
+                const View& weight,
+                const View& targets,
+                const View& losses,
+                const View& dx,
+                const View& d_weight,
+                float scale,
+                Workspace,
+                StreamHandle);
 size_t classifier_workspace(const View& x, const View& weight, bool backward, int threads);
 
 // Instantiates a kernel template for all float types.

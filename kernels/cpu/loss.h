@@ -14,7 +14,9 @@ template <class V, class T>
 SG_INLINE Statistic<T> maximum_of(const T* x, int64_t n) {
   const V lowest(-static_cast<Statistic<T>>(__builtin_inff()));
   V most = lowest;
-  for_lanes<V>(n, [&](int64_t i, auto part) { most = max(within(V(load(x + i, part)), lowest, part), most); });
+  for_lanes<V>(n, [&](int64_t i, auto part) {
+    most = max(within(V(load(x + i, part)), lowest, part), most);
+  });
   return horizontal_max(most);
 }
 
@@ -25,7 +27,8 @@ SG_INLINE Statistic<T> exponentials(const T* x, int64_t n, Statistic<T> shift, S
   V sum = zero;
   for_lanes<V>(n, [&](int64_t i, auto part) {
     const V e = exp(V(load(x + i, part)) - V(shift));
-    if (out) store(out + i, e, part);
+    if (out)
+      store(out + i, e, part);
     sum = sum + within(e, zero, part);
   });
   return horizontal_sum(sum);

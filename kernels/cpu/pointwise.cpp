@@ -1,5 +1,5 @@
-// Pointwise ops. Each functor of kernels/pointwise.h becomes one loop over dense rows; one driver, shared by all ops
-// and dtypes, walks any strides and packs what isn't dense into blocks.
+// Pointwise ops. Each functor of kernels/pointwise.h becomes one loop over dense rows; one driver,
+// shared by all ops and dtypes, walks any strides and packs what isn't dense into blocks.
 #include "kernels/pointwise.h"
 
 #include "kernels/cpu/kernels.h"
@@ -19,7 +19,9 @@ void dense_row(void* out, const void* const* in, int64_t n, double scalar_in) {
   using Out = std::conditional_t<gives_boolean(op), bool, T>;
   constexpr element::Functor<op> f;
   Out* const y = static_cast<Out*>(out);
-  const auto input = [&](int k, int64_t i, auto part) { return load(static_cast<const T*>(in[k]) + i, part); };
+  const auto input = [&](int k, int64_t i, auto part) {
+    return load(static_cast<const T*>(in[k]) + i, part);
+  };
   for_lanes<V>(n, [&](int64_t i, auto part) {
     if constexpr (op == PointwiseOp::where) {
       const auto condition = load_mask<V>(static_cast<const bool*>(in[0]) + i, part);
@@ -38,11 +40,14 @@ void dense_row(void* out, const void* const* in, int64_t n, double scalar_in) {
 
 template <PointwiseOp op, class T>
 constexpr RowFunction row_function() {
-  if constexpr (supports(op, dtype_of<T>)) return dense_row<op, T>;
-  else return nullptr;
+  if constexpr (supports(op, dtype_of<T>))
+    return dense_row<op, T>;
+  else
+    return nullptr;
 }
 
-// Operands 0 (out) and 1 … inputs along a row; those that aren't dense pass through blocks on the stack.
+// Operands 0 (out) and 1 … inputs along a row; those that aren't dense pass through blocks on the
+// stack.
 template <int inputs>
 struct Row {
   static constexpr int64_t block = 512;
@@ -58,15 +63,19 @@ struct Row {
     const int64_t step = dense ? n : block;
     for (int64_t begin = 0; begin < n; begin += step) {
       const int64_t count = n - begin < step ? n - begin : step;
-      const auto at = [&](int k) { return data[k] + (offsets[k] + begin * stride[k]) * static_cast<int64_t>(size[k]); };
+      const auto at = [&](int k) {
+        return data[k] + (offsets[k] + begin * stride[k]) * static_cast<int64_t>(size[k]);
+      };
       const void* in[inputs];
       for (int k = 1; k <= inputs; ++k) {
         in[k - 1] = stride[k] == 1 ? at(k) : packed[k];
         const bool refill = stride[k] != 1 && (stride[k] != 0 || begin == 0);
-        if (refill) copy_elements(size[k], at(k), stride[k], packed[k], 1, count);
+        if (refill)
+          copy_elements(size[k], at(k), stride[k], packed[k], 1, count);
       }
       f(stride[0] == 1 ? at(0) : packed[0], in, count, scalar);
-      if (stride[0] != 1) copy_elements(size[0], packed[0], 1, at(0), stride[0], count);
+      if (stride[0] != 1)
+        copy_elements(size[0], packed[0], 1, at(0), stride[0], count);
     }
   }
 };
@@ -74,7 +83,8 @@ struct Row {
 template <int inputs>
 void run(RowFunction f, const View* in, const View& out, double scalar, StreamHandle stream) {
   const View* operands[inputs + 1] = {&out};
-  for (int k = 0; k < inputs; ++k) operands[k + 1] = &in[k];
+  for (int k = 0; k < inputs; ++k)
+    operands[k + 1] = &in[k];
   const Walk<inputs + 1> walk = walk_of(operands);
   Row<inputs> row{.f = f, .scalar = scalar, .data = {}, .size = {}, .stride = {}};
   for (int k = 0; k <= inputs; ++k) {
@@ -89,7 +99,8 @@ void run(RowFunction f, const View* in, const View& out, double scalar, StreamHa
 }  // namespace
 
 template <class T>
-void pointwise(PointwiseOp op, const View* in, const View& out, double scalar, StreamHandle stream) {
+void pointwise(
+    PointwiseOp op, const View* in, const View& out, double scalar, StreamHandle stream) {
   constexpr RowFunction functions[] = {
 #define SG_ROW_FUNCTION(name, inputs) row_function<PointwiseOp::name, T>(),
       SG_POINTWISE_OPS(SG_ROW_FUNCTION)

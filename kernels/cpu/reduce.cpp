@@ -1,9 +1,9 @@
 // Reductions over any dimensions, and argmax.
 //
-// Dimensions are split into those kept and those reduced, each ordered by x's strides and merged. Where the dense
-// dimension is reduced, vectors run along it; where it is kept, they run across columns. Blocks of at most `block`
-// terms add up in the lanes' type; block sums add up in f64 (rows) or in a second accumulator (columns), so that long
-// sums stay accurate.
+// Dimensions are split into those kept and those reduced, each ordered by x's strides and merged.
+// Where the dense dimension is reduced, vectors run along it; where it is kept, they run across
+// columns. Blocks of at most `block` terms add up in the lanes' type; block sums add up in f64
+// (rows) or in a second accumulator (columns), so that long sums stay accurate.
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/strided.h"
@@ -13,16 +13,20 @@ namespace {
 
 constexpr int64_t block = 4096;       // terms of a row that are added in lanes
 constexpr int64_t column_block = 64;  // terms of a column that are added to one accumulator
-constexpr int64_t many_outputs = 16;  // from here on tasks are outputs, below they are pieces of one output
+constexpr int64_t many_outputs =
+    16;  // from here on tasks are outputs, below they are pieces of one output
 constexpr int64_t most_pieces = 64;
 constexpr int64_t piece_at_least = 16384;
 
 // Maximum and minimum give NaN where any term is.
 template <ReduceOp op, class V>
 SG_INLINE V combine(V a, V b) {
-  if constexpr (op == ReduceOp::sum) return a + b;
-  else if constexpr (op == ReduceOp::max) return element::Functor<PointwiseOp::maximum>{}(a, b);
-  else return element::Functor<PointwiseOp::minimum>{}(a, b);
+  if constexpr (op == ReduceOp::sum)
+    return a + b;
+  else if constexpr (op == ReduceOp::max)
+    return element::Functor<PointwiseOp::maximum>{}(a, b);
+  else
+    return element::Functor<PointwiseOp::minimum>{}(a, b);
 }
 template <class T>
 using Total = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
@@ -30,10 +34,12 @@ using Total = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
 // The smallest value of a type, or the largest: what a maximum, or a minimum, starts from.
 template <ReduceOp op, class T>
 constexpr T start_value() {
-  if constexpr (op == ReduceOp::sum) return T(0);
+  if constexpr (op == ReduceOp::sum)
+    return T(0);
   else if constexpr (std::is_floating_point_v<T>)
     return op == ReduceOp::max ? -T(__builtin_inff()) : T(__builtin_inff());
-  else return op == ReduceOp::max ? T(1) << (8 * sizeof(T) - 1) : ~(T(1) << (8 * sizeof(T) - 1));
+  else
+    return op == ReduceOp::max ? T(1) << (8 * sizeof(T) - 1) : ~(T(1) << (8 * sizeof(T) - 1));
 }
 
 template <ReduceOp op, class T>
@@ -50,9 +56,12 @@ struct Reduction {
   bool mean;  // the sum is divided by the number of terms
 
   SG_INLINE T finish(Total<T> total) const {
-    if (mean) total = total / static_cast<Total<T>>(terms);
-    if constexpr (std::is_same_v<V, Vec>) return T(static_cast<float>(total));
-    else return static_cast<T>(total);
+    if (mean)
+      total = total / static_cast<Total<T>>(terms);
+    if constexpr (std::is_same_v<V, Vec>)
+      return T(static_cast<float>(total));
+    else
+      return static_cast<T>(total);
   }
 
   // n ≤ block terms at a stride.
@@ -62,7 +71,8 @@ struct Reduction {
       int64_t i = 0;
       constexpr int64_t step = lanes_in<V>;
       for (; i + 4 * step <= n; i += 4 * step) {
-        for (int k = 0; k < 4; ++k) lanes[k] = combine<op>(lanes[k], load(p + i + k * step, Full{}));
+        for (int k = 0; k < 4; ++k)
+          lanes[k] = combine<op>(lanes[k], load(p + i + k * step, Full{}));
       }
       for_lanes<V>(n - i, [&](int64_t j, auto part) {
         lanes[0] = combine<op>(lanes[0], within(load(p + i + j, part), start(), part));
@@ -70,18 +80,22 @@ struct Reduction {
     } else {
       for (int64_t i = 0; i < n; ++i) {
         if constexpr (std::is_same_v<V, Vec>)
-          lanes[0] = combine<op>(lanes[0], within(Vec(static_cast<float>(p[i * stride])), start(), Part(1)));
-        else lanes[0] = combine<op>(lanes[0], p[i * stride]);
+          lanes[0] = combine<op>(lanes[0],
+                                 within(Vec(static_cast<float>(p[i * stride])), start(), Part(1)));
+        else
+          lanes[0] = combine<op>(lanes[0], p[i * stride]);
       }
     }
     return fold(combine<op>(combine<op>(lanes[0], lanes[1]), combine<op>(lanes[2], lanes[3])));
   }
   SG_INLINE Total<T> fold(V lanes) const {
     if constexpr (std::is_same_v<V, Vec>) {
-      if constexpr (op == ReduceOp::sum) return horizontal_sum(lanes);
+      if constexpr (op == ReduceOp::sum)
+        return horizontal_sum(lanes);
       float value[Vec::lanes];
       store(value, lanes, Full{});
-      for (int i = 1; i < Vec::lanes; ++i) value[0] = combine<op>(value[0], value[i]);
+      for (int i = 1; i < Vec::lanes; ++i)
+        value[0] = combine<op>(value[0], value[i]);
       return value[0];
     } else {
       return lanes;
@@ -97,7 +111,8 @@ struct Reduction {
       reduced.seek(begin / inner, offsets);
       const int64_t at = begin % inner;
       int64_t n = inner - at < end - begin ? inner - at : end - begin;
-      if (n > block) n = block;
+      if (n > block)
+        n = block;
       total = combine<op>(total, block_of(p + offsets[0] + at * stride, stride, n));
       begin += n;
     }
@@ -107,14 +122,17 @@ struct Reduction {
   // Few outputs: each is cut into pieces for all threads.
   void by_pieces(StreamHandle stream) const {
     int64_t piece = (terms + most_pieces - 1) / most_pieces;
-    if (piece < piece_at_least) piece = piece_at_least;
+    if (piece < piece_at_least)
+      piece = piece_at_least;
     const int64_t pieces = (terms + piece - 1) / piece;
     for_outputs(0, outputs(), [&](T* y, const T* p) {
       Total<T> totals[most_pieces];
-      parallel_chunks(stream, terms, piece,
-                      [&](int64_t begin, int64_t end, int) { totals[begin / piece] = terms_of(p, begin, end); });
+      parallel_chunks(stream, terms, piece, [&](int64_t begin, int64_t end, int) {
+        totals[begin / piece] = terms_of(p, begin, end);
+      });
       Total<T> total = start_value<op, Total<T>>();
-      for (int64_t i = 0; i < pieces; ++i) total = combine<op>(total, totals[i]);
+      for (int64_t i = 0; i < pieces; ++i)
+        total = combine<op>(total, totals[i]);
       *y = finish(total);
     });
   }
@@ -126,7 +144,8 @@ struct Reduction {
       int64_t offsets[2];
       kept.seek(i / kept.inner(), offsets);
       const int64_t at = i % kept.inner();
-      body(out + offsets[0] + at * kept.inner_stride(0), x + offsets[1] + at * kept.inner_stride(1));
+      body(out + offsets[0] + at * kept.inner_stride(0),
+           x + offsets[1] + at * kept.inner_stride(1));
     }
   }
 
@@ -144,7 +163,8 @@ struct Reduction {
     parallel_for(stream, kept.rows() * strips, [&](int64_t task, int) {
       int64_t offsets[2];
       kept.seek(task / strips, offsets);
-      const int64_t left = task % strips * width, n = columns - left < width ? columns - left : width;
+      const int64_t left = task % strips * width,
+                    n = columns - left < width ? columns - left : width;
       column_strip(x + offsets[1] + left, out + offsets[0] + left, n);
     });
   }
@@ -164,23 +184,27 @@ struct Reduction {
             sum = combine<op>(sum, load(terms_row + j, part));
           });
         }
-        for (int k = 0; k < 4; ++k) totals[k] = combine<op>(totals[k], sums[k]);
+        for (int k = 0; k < 4; ++k)
+          totals[k] = combine<op>(totals[k], sums[k]);
       }
     }
     for_lanes<V>(n, [&](int64_t j, auto part) {
       V total = totals[j / lanes_in<V>];
-      if (mean) total = total / V(static_cast<S>(terms));
+      if (mean)
+        total = total / V(static_cast<S>(terms));
       store(y + j, total, part);
     });
   }
 };
 
 // x's dimensions that `keep` selects, as a view; out's beside it.
-SG_INLINE void select_dims(const View& x, const View& out, bool keep, View& x_part, View& out_part) {
+SG_INLINE void select_dims(
+    const View& x, const View& out, bool keep, View& x_part, View& out_part) {
   x_part.rank = out_part.rank = 0;
   for (int d = 0; d < x.rank; ++d) {
     const bool reduced = out.shape[d] == 1 && x.shape[d] != 1;
-    if (reduced == keep) continue;
+    if (reduced == keep)
+      continue;
     const int to = x_part.rank++;
     out_part.rank = x_part.rank;
     x_part.shape[to] = out_part.shape[to] = x.shape[d];
@@ -194,16 +218,25 @@ void reduce_by(const View& x, const View& out, bool mean, StreamHandle stream) {
   View x_kept, out_kept, x_reduced, unused;
   select_dims(x, out, true, x_kept, out_kept);
   select_dims(x, out, false, x_reduced, unused);
-  const bool divisible = !std::is_integral_v<T> || x_reduced.numel() > 0;  // a float mean of nothing is NaN
-  Reduction<op, T> reduction{x.as<T>(),         out.as<T>(),      walk_of({&out_kept, &x_kept}), walk_of({&x_reduced}),
-                             x_reduced.numel(), mean && divisible};
+  const bool divisible =
+      !std::is_integral_v<T> || x_reduced.numel() > 0;  // a float mean of nothing is NaN
+  Reduction<op, T> reduction{x.as<T>(),
+                             out.as<T>(),
+                             walk_of({&out_kept, &x_kept}),
+                             walk_of({&x_reduced}),
+                             x_reduced.numel(),
+                             mean && divisible};
   const auto& kept = reduction.kept;
   const bool columns = kept.inner_stride(0) == 1 && kept.inner_stride(1) == 1 &&
                        reduction.reduced.inner_stride(0) != 1 && kept.inner() > 1;
-  if (out_kept.numel() == 0) return;
-  if (columns) reduction.by_columns(stream);
-  else if (reduction.outputs() < many_outputs) reduction.by_pieces(stream);
-  else reduction.by_outputs(stream);
+  if (out_kept.numel() == 0)
+    return;
+  if (columns)
+    reduction.by_columns(stream);
+  else if (reduction.outputs() < many_outputs)
+    reduction.by_pieces(stream);
+  else
+    reduction.by_outputs(stream);
 }
 
 }  // namespace
@@ -226,7 +259,8 @@ void argmax(const View& x, const View& indices, StreamHandle stream) {
     const auto value = [&](int64_t i) { return static_cast<Statistic<T>>(in[i]); };
     int64_t best = 0;
     for (int64_t i = 1; i < n; ++i) {
-      if (value(i) > value(best)) best = i;
+      if (value(i) > value(best))
+        best = i;
     }
     indices.as<int64_t>()[row] = best;
   });

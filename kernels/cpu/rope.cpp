@@ -1,4 +1,5 @@
-// Rotary embedding (Su et al., 2021): dimensions (i, i + d/2) of a head turn by position · theta^(−2i/d).
+// Rotary embedding (Su et al., 2021): dimensions (i, i + d/2) of a head turn by position ·
+// theta^(−2i/d).
 #include <cmath>
 
 #include "kernels/cpu/kernels.h"
@@ -14,11 +15,17 @@ constexpr int64_t pairs_at_once = 64;
 }  // namespace
 
 template <class T>
-void rope(const View& x, const View& positions, float theta, bool inverse, const View& y, StreamHandle stream) {
+void rope(const View& x,
+          const View& positions,
+          float theta,
+          bool inverse,
+          const View& y,
+          StreamHandle stream) {
   using V = Lanes<T>;
   using S = Statistic<T>;
   const int64_t batch = x.shape[0], time = x.shape[1], heads = x.shape[2], half = x.shape[3] / 2;
-  // Angles are made in f64, since positions run into the thousands, once for all sequences and heads.
+  // Angles are made in f64, since positions run into the thousands, once for all sequences and
+  // heads.
   const auto turn_pairs = [&](int64_t t, int64_t first, int64_t count, const double* frequency) {
     S cosine[pairs_at_once], sine[pairs_at_once];
     const double position = static_cast<double>(positions.as<int64_t>()[t]) * (inverse ? -1 : 1);
@@ -28,7 +35,8 @@ void rope(const View& x, const View& positions, float theta, bool inverse, const
     }
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t h = 0; h < heads; ++h) {
-        const T* const in = x.as<T>() + b * x.strides[0] + t * x.strides[1] + h * x.strides[2] + first;
+        const T* const in =
+            x.as<T>() + b * x.strides[0] + t * x.strides[1] + h * x.strides[2] + first;
         T* const out = y.as<T>() + b * y.strides[0] + t * y.strides[1] + h * y.strides[2] + first;
         for_lanes<V>(count, [&](int64_t i, auto part) {
           const V c = load(cosine + i, part), s = load(sine + i, part);
@@ -44,10 +52,11 @@ void rope(const View& x, const View& positions, float theta, bool inverse, const
       const int64_t count = half - first < pairs_at_once ? half - first : pairs_at_once;
       double frequency[pairs_at_once];
       for (int64_t i = 0; i < count; ++i) {
-        frequency[i] =
-            std::pow(static_cast<double>(theta), -static_cast<double>(first + i) / static_cast<double>(half));
+        frequency[i] = std::pow(static_cast<double>(theta),
+                                -static_cast<double>(first + i) / static_cast<double>(half));
       }
-      for (int64_t t = begin; t < end; ++t) turn_pairs(t, first, count, frequency);
+      for (int64_t t = begin; t < end; ++t)
+        turn_pairs(t, first, count, frequency);
     }
   });
 }

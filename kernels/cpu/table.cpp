@@ -8,10 +8,10 @@ namespace {
 
 #define SG_FLOATS(kernel) \
   { .f32 = kernel<float>, .f64 = kernel<double>, .f16 = kernel<f16>, .bf16 = kernel<bf16> }
-#define SG_ALL(kernel)                                                                                             \
-  {                                                                                                                \
-    .f32 = kernel<float>, .f64 = kernel<double>, .f16 = kernel<f16>, .bf16 = kernel<bf16>, .i32 = kernel<int32_t>, \
-    .i64 = kernel<int64_t>, .u8 = kernel<uint8_t>, .boolean = kernel<bool>                                         \
+#define SG_ALL(kernel)                                                                             \
+  {                                                                                                \
+    .f32 = kernel<float>, .f64 = kernel<double>, .f16 = kernel<f16>, .bf16 = kernel<bf16>,         \
+    .i32 = kernel<int32_t>, .i64 = kernel<int64_t>, .u8 = kernel<uint8_t>, .boolean = kernel<bool> \
   }
 #define SG_GRADIENTS(kernel) \
   { .f32 = kernel<float>, .f16 = kernel<f16>, .bf16 = kernel<bf16> }

@@ -1,10 +1,15 @@
-// The f32 vector of AVX-512: 16 lanes. Included by vec.h alone, inside the namespace of the instruction set.
+// The f32 vector of AVX-512: 16 lanes. Included by vec.h alone, inside the namespace of the
+// instruction set.
 
 struct Mask {
   __mmask16 m;
 };
-SG_INLINE Mask operator&(Mask a, Mask b) { return {static_cast<__mmask16>(a.m & b.m)}; }
-SG_INLINE Mask operator|(Mask a, Mask b) { return {static_cast<__mmask16>(a.m | b.m)}; }
+SG_INLINE Mask operator&(Mask a, Mask b) {
+  return {static_cast<__mmask16>(a.m & b.m)};
+}
+SG_INLINE Mask operator|(Mask a, Mask b) {
+  return {static_cast<__mmask16>(a.m | b.m)};
+}
 
 struct Vec {
   static constexpr int lanes = 16;
@@ -14,29 +19,63 @@ struct Vec {
   SG_INLINE Vec(float x) : v(_mm512_set1_ps(x)) {}
 };
 
-SG_INLINE Vec operator+(Vec a, Vec b) { return _mm512_add_ps(a.v, b.v); }
-SG_INLINE Vec operator-(Vec a, Vec b) { return _mm512_sub_ps(a.v, b.v); }
-SG_INLINE Vec operator*(Vec a, Vec b) { return _mm512_mul_ps(a.v, b.v); }
-SG_INLINE Vec operator/(Vec a, Vec b) { return _mm512_div_ps(a.v, b.v); }
-SG_INLINE Vec operator-(Vec a) { return _mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f)); }
-SG_INLINE Mask operator<(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
-SG_INLINE Mask operator>(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ)}; }
-SG_INLINE Mask operator==(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)}; }
-SG_INLINE Mask operator!=(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_NEQ_UQ)}; }
-SG_INLINE Vec select(Mask c, Vec yes, Vec no) { return _mm512_mask_blend_ps(c.m, no.v, yes.v); }
+SG_INLINE Vec operator+(Vec a, Vec b) {
+  return _mm512_add_ps(a.v, b.v);
+}
+SG_INLINE Vec operator-(Vec a, Vec b) {
+  return _mm512_sub_ps(a.v, b.v);
+}
+SG_INLINE Vec operator*(Vec a, Vec b) {
+  return _mm512_mul_ps(a.v, b.v);
+}
+SG_INLINE Vec operator/(Vec a, Vec b) {
+  return _mm512_div_ps(a.v, b.v);
+}
+SG_INLINE Vec operator-(Vec a) {
+  return _mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f));
+}
+SG_INLINE Mask operator<(Vec a, Vec b) {
+  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)};
+}
+SG_INLINE Mask operator>(Vec a, Vec b) {
+  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ)};
+}
+SG_INLINE Mask operator==(Vec a, Vec b) {
+  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)};
+}
+SG_INLINE Mask operator!=(Vec a, Vec b) {
+  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_NEQ_UQ)};
+}
+SG_INLINE Vec select(Mask c, Vec yes, Vec no) {
+  return _mm512_mask_blend_ps(c.m, no.v, yes.v);
+}
 
-SG_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a.v, b.v, c.v); }
-SG_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a.v, b.v); }
-SG_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a.v, b.v); }
-SG_INLINE Vec sqrt(Vec a) { return _mm512_sqrt_ps(a.v); }
-SG_INLINE Vec abs(Vec a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a.v); }
+SG_INLINE Vec fma(Vec a, Vec b, Vec c) {
+  return _mm512_fmadd_ps(a.v, b.v, c.v);
+}
+SG_INLINE Vec max(Vec a, Vec b) {
+  return _mm512_max_ps(a.v, b.v);
+}
+SG_INLINE Vec min(Vec a, Vec b) {
+  return _mm512_min_ps(a.v, b.v);
+}
+SG_INLINE Vec sqrt(Vec a) {
+  return _mm512_sqrt_ps(a.v);
+}
+SG_INLINE Vec abs(Vec a) {
+  return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a.v);
+}
 SG_INLINE Vec copysign(Vec magnitude, Vec sign) {
   const __m512 bit = _mm512_set1_ps(-0.0f);
   return _mm512_or_ps(_mm512_andnot_ps(bit, magnitude.v), _mm512_and_ps(bit, sign.v));
 }
-SG_INLINE Vec round(Vec a) { return _mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+SG_INLINE Vec round(Vec a) {
+  return _mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 // a · 2^n for integral n, rounded once.
-SG_INLINE Vec scale2(Vec a, Vec n) { return _mm512_scalef_ps(a.v, n.v); }
+SG_INLINE Vec scale2(Vec a, Vec n) {
+  return _mm512_scalef_ps(a.v, n.v);
+}
 // x = m · 2^e with m in [1, 2) for positive finite x.
 SG_INLINE Vec split2(Vec x, Vec& e) {
   e = _mm512_getexp_ps(x.v);
@@ -54,31 +93,60 @@ SG_INLINE __m256i to_bf16(Vec x) {
 SG_INLINE Vec from_bf16(__m256i bits) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
-SG_INLINE __m256i to_f16(Vec x) { return _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-SG_INLINE Vec from_f16(__m256i bits) { return _mm512_cvtph_ps(bits); }
+SG_INLINE __m256i to_f16(Vec x) {
+  return _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+SG_INLINE Vec from_f16(__m256i bits) {
+  return _mm512_cvtph_ps(bits);
+}
 
 // The first n lanes of a vector, 0 < n < lanes; loads give zeros elsewhere.
 struct Part {
   __mmask16 m;
   int n;
-  SG_INLINE explicit Part(int64_t count) : m(static_cast<__mmask16>((1u << count) - 1)), n(static_cast<int>(count)) {}
+  SG_INLINE explicit Part(int64_t count)
+      : m(static_cast<__mmask16>((1u << count) - 1)), n(static_cast<int>(count)) {}
 };
-SG_INLINE Mask mask_of(Part p) { return {p.m}; }
+SG_INLINE Mask mask_of(Part p) {
+  return {p.m};
+}
 
-SG_INLINE Vec load(const float* p, Full) { return _mm512_loadu_ps(p); }
-SG_INLINE Vec load(const float* p, Part part) { return _mm512_maskz_loadu_ps(part.m, p); }
-SG_INLINE Vec load(const bf16* p, Full) { return from_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
-SG_INLINE Vec load(const bf16* p, Part part) { return from_bf16(_mm256_maskz_loadu_epi16(part.m, p)); }
+SG_INLINE Vec load(const float* p, Full) {
+  return _mm512_loadu_ps(p);
+}
+SG_INLINE Vec load(const float* p, Part part) {
+  return _mm512_maskz_loadu_ps(part.m, p);
+}
+SG_INLINE Vec load(const bf16* p, Full) {
+  return from_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+SG_INLINE Vec load(const bf16* p, Part part) {
+  return from_bf16(_mm256_maskz_loadu_epi16(part.m, p));
+}
 SG_INLINE Vec load(const f16* p, Full) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
-SG_INLINE Vec load(const f16* p, Part part) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(part.m, p)); }
-SG_INLINE void store(float* p, Vec x, Full) { _mm512_storeu_ps(p, x.v); }
-SG_INLINE void store(float* p, Vec x, Part part) { _mm512_mask_storeu_ps(p, part.m, x.v); }
-SG_INLINE void store(bf16* p, Vec x, Full) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_bf16(x)); }
-SG_INLINE void store(bf16* p, Vec x, Part part) { _mm256_mask_storeu_epi16(p, part.m, to_bf16(x)); }
-SG_INLINE void store(f16* p, Vec x, Full) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_f16(x)); }
-SG_INLINE void store(f16* p, Vec x, Part part) { _mm256_mask_storeu_epi16(p, part.m, to_f16(x)); }
+SG_INLINE Vec load(const f16* p, Part part) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(part.m, p));
+}
+SG_INLINE void store(float* p, Vec x, Full) {
+  _mm512_storeu_ps(p, x.v);
+}
+SG_INLINE void store(float* p, Vec x, Part part) {
+  _mm512_mask_storeu_ps(p, part.m, x.v);
+}
+SG_INLINE void store(bf16* p, Vec x, Full) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_bf16(x));
+}
+SG_INLINE void store(bf16* p, Vec x, Part part) {
+  _mm256_mask_storeu_epi16(p, part.m, to_bf16(x));
+}
+SG_INLINE void store(f16* p, Vec x, Full) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_f16(x));
+}
+SG_INLINE void store(f16* p, Vec x, Part part) {
+  _mm256_mask_storeu_epi16(p, part.m, to_f16(x));
+}
 
 SG_INLINE Mask load_mask(const bool* p, Full) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -91,7 +159,9 @@ SG_INLINE Mask load_mask(const bool* p, Part part) {
 SG_INLINE void store(bool* p, Mask x, Full) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_maskz_set1_epi8(x.m, 1));
 }
-SG_INLINE void store(bool* p, Mask x, Part part) { _mm_mask_storeu_epi8(p, part.m, _mm_maskz_set1_epi8(x.m, 1)); }
+SG_INLINE void store(bool* p, Mask x, Part part) {
+  _mm_mask_storeu_epi8(p, part.m, _mm_maskz_set1_epi8(x.m, 1));
+}
 
 // out[n] = element n of each of 16 rows.
 SG_INLINE void load_columns(const float* rows, int64_t stride, Vec (&out)[4]) {
@@ -102,7 +172,9 @@ SG_INLINE void load_columns(const float* rows, int64_t stride, Vec (&out)[4]) {
     x[n] = _mm512_insertf32x4(_mm512_insertf32x4(x[n], quarter(2), 2), quarter(3), 3);
   }
   const auto pairs = [](__m512 a, __m512 b) { return _mm512_castps_pd(_mm512_unpacklo_ps(a, b)); };
-  const auto high_pairs = [](__m512 a, __m512 b) { return _mm512_castps_pd(_mm512_unpackhi_ps(a, b)); };
+  const auto high_pairs = [](__m512 a, __m512 b) {
+    return _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+  };
   const __m512d low01 = pairs(x[0], x[1]), low23 = pairs(x[2], x[3]);
   const __m512d high01 = high_pairs(x[0], x[1]), high23 = high_pairs(x[2], x[3]);
   out[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
@@ -132,10 +204,18 @@ struct Words {
   SG_INLINE Words(__m512i x) : v(x) {}
   SG_INLINE explicit Words(uint32_t x) : v(_mm512_set1_epi32(static_cast<int>(x))) {}
 };
-SG_INLINE Words operator^(Words a, Words b) { return _mm512_xor_si512(a.v, b.v); }
-SG_INLINE Words operator+(Words a, Words b) { return _mm512_add_epi32(a.v, b.v); }
-SG_INLINE Words load_words(const uint32_t* p) { return _mm512_loadu_si512(p); }
-SG_INLINE void store_words(uint32_t* p, Words x) { _mm512_storeu_si512(p, x.v); }
+SG_INLINE Words operator^(Words a, Words b) {
+  return _mm512_xor_si512(a.v, b.v);
+}
+SG_INLINE Words operator+(Words a, Words b) {
+  return _mm512_add_epi32(a.v, b.v);
+}
+SG_INLINE Words load_words(const uint32_t* p) {
+  return _mm512_loadu_si512(p);
+}
+SG_INLINE void store_words(uint32_t* p, Words x) {
+  _mm512_storeu_si512(p, x.v);
+}
 // The lower half of a · factor; the upper half in high.
 SG_INLINE Words multiply(Words a, Words factor, Words& high) {
   const __m512i even = _mm512_mul_epu32(a.v, factor.v);
@@ -145,7 +225,8 @@ SG_INLINE Words multiply(Words a, Words factor, Words& high) {
 }
 // Uniform in [0, 1), as random.h's.
 SG_INLINE Vec uniform(Words w) {
-  return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(w.v, 8)), _mm512_set1_ps(5.9604644775390625e-8f));
+  return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(w.v, 8)),
+                       _mm512_set1_ps(5.9604644775390625e-8f));
 }
 
 // Eight f64 accumulators: element i of an array adds to lane i mod 8.

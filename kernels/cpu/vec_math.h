@@ -40,7 +40,8 @@ SG_INLINE Vec log(Vec x) {
   low = fma(f2, Vec(-0.5f), low);
   const Vec y = fma(e, Vec(0.693359375f), f + low);
   const Vec infinity(__builtin_inff());
-  const Vec edge = select(x == Vec(0.0f), -infinity, select(x == infinity, infinity, Vec(__builtin_nanf(""))));
+  const Vec edge =
+      select(x == Vec(0.0f), -infinity, select(x == infinity, infinity, Vec(__builtin_nanf(""))));
   return select((x > Vec(0.0f)) & (x < infinity), y, edge);
 }
 
@@ -66,7 +67,9 @@ SG_INLINE Vec erf(Vec x) {
   far = fma(far, t, Vec(-1.28717512e-1f));
   far = fma(far, t, -t);
   far = copysign(Vec(1.0f) - exp(far), x);
-  far = select(t > Vec(4.0f), copysign(Vec(1.0f), x), far);  // the polynomial doesn't hold for large arguments
+  far = select(t > Vec(4.0f),
+               copysign(Vec(1.0f), x),
+               far);  // the polynomial doesn't hold for large arguments
   Vec near = Vec(-5.96761703e-4f);
   near = fma(near, s, Vec(4.99119423e-3f));
   near = fma(near, s, Vec(-2.67681349e-2f));
@@ -82,7 +85,8 @@ inline Vec pow(Vec x, Vec exponent) {
   float base[Vec::lanes], power[Vec::lanes];
   store(base, x, Full{});
   store(power, exponent, Full{});
-  for (int i = 0; i < Vec::lanes; ++i) base[i] = __builtin_powf(base[i], power[i]);
+  for (int i = 0; i < Vec::lanes; ++i)
+    base[i] = __builtin_powf(base[i], power[i]);
   return load(base, Full{});
 }
 

@@ -4,7 +4,11 @@
 
 namespace sg {
 
-int cuda_device_count() { return 0; }
-const KernelTable* cuda_kernels() { return nullptr; }
+int cuda_device_count() {
+  return 0;
+}
+const KernelTable* cuda_kernels() {
+  return nullptr;
+}
 
 }  // namespace sg

@@ -1,5 +1,6 @@
-// cuBLASLt, loaded at the first product: mapping the library costs 150 MB and 60 ms, which a process that never
-// multiplies on a GPU should not pay. The signatures are those of NVIDIA's header.
+// cuBLASLt, loaded at the first product: mapping the library costs 150 MB and 60 ms, which a
+// process that never multiplies on a GPU should not pay. The signatures are those of NVIDIA's
+// header.
 #pragma once
 #include <cublasLt.h>
 

@@ -1,5 +1,6 @@
-// The only way a kernel is launched and the only spelling of shared memory in this folder. Both are plain C++, so that
-// the same sources also run on the software device of the tests, which brings its own SG_SHARED and cudaLaunchKernelEx.
+// The only way a kernel is launched and the only spelling of shared memory in this folder. Both are
+// plain C++, so that the same sources also run on the software device of the tests, which brings
+// its own SG_SHARED and cudaLaunchKernelEx.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -11,8 +12,8 @@
 #include "kernels/device.h"
 
 #ifndef SG_SHARED
-// SG_SHARED(float, partial, [32]) is an array that the block shares; SG_DYN_SHARED(float, row) are launch()'s
-// shared_bytes.
+// SG_SHARED(float, partial, [32]) is an array that the block shares; SG_DYN_SHARED(float, row) are
+// launch()'s shared_bytes.
 #define SG_SHARED(T, name, ...) __shared__ T name __VA_ARGS__
 #define SG_DYN_SHARED(T, name)                                    \
   extern __shared__ __align__(128) unsigned char sg_dyn_shared[]; \
@@ -21,29 +22,37 @@
 
 namespace sg::kernels::cuda {
 
-inline cudaStream_t stream_of(StreamHandle stream) { return static_cast<cudaStream_t>(stream.raw); }
+inline cudaStream_t stream_of(StreamHandle stream) {
+  return static_cast<cudaStream_t>(stream.raw);
+}
 
 // Throws std::runtime_error "pointwise: out of memory (cudaErrorMemoryAllocation)".
 inline void check(cudaError_t error, const char* operation) {
-  if (error == cudaSuccess) return;
-  throw std::runtime_error(std::string(operation) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
-                           ")");
+  if (error == cudaSuccess)
+    return;
+  throw std::runtime_error(std::string(operation) + ": " + cudaGetErrorString(error) + " (" +
+                           cudaGetErrorName(error) + ")");
 }
 
 // Runs kernel(arguments…) on the stream, or throws as check() does.
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+void launch(void (*kernel)(Parameters...),
+            dim3 grid,
+            dim3 block,
+            size_t shared_bytes,
+            cudaStream_t stream,
             Arguments&&... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), "kernel launch");
+  check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
+        "kernel launch");
 }
 
-// Blocks of a grid-stride loop over count elements: every thread one element, up to a few full waves of the largest
-// GPUs.
+// Blocks of a grid-stride loop over count elements: every thread one element, up to a few full
+// waves of the largest GPUs.
 inline unsigned blocks_for(int64_t count, int threads) {
   return static_cast<unsigned>(std::min<int64_t>((count + threads - 1) / threads, 4096));
 }

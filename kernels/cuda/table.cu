@@ -16,7 +16,10 @@ const KernelTable* cuda_kernels() {
                     .boolean = pointwise<bool>},
       .matmul = {.f32 = matmul, .f16 = matmul, .bf16 = matmul},
       .matmul_workspace = matmul_workspace,
-      .layernorm = {.f32 = layernorm<float>, .f64 = layernorm<double>, .f16 = layernorm<f16>, .bf16 = layernorm<bf16>},
+      .layernorm = {.f32 = layernorm<float>,
+                    .f64 = layernorm<double>,
+                    .f16 = layernorm<f16>,
+                    .bf16 = layernorm<bf16>},
   };
   return &table;
 }

@@ -15,8 +15,11 @@ namespace sg::models {
 namespace {
 
 void check_options(const BatchOptions& o) {
-  check(o.size > 0 && o.context > 0 && o.micro_batches > 0, "batches: {} micro-batches of ({}, {})", o.micro_batches,
-        o.size, o.context);
+  check(o.size > 0 && o.context > 0 && o.micro_batches > 0,
+        "batches: {} micro-batches of ({}, {})",
+        o.micro_batches,
+        o.size,
+        o.context);
   check(0 <= o.rank && o.rank < o.world, "batches: rank {} of {}", o.rank, o.world);
 }
 
@@ -24,8 +27,10 @@ void check_options(const BatchOptions& o) {
 
 uint64_t BatchOptions::first_sample(uint64_t step, uint64_t number) const {
   const auto micro_batch = static_cast<uint64_t>(size);
-  const uint64_t a_step = static_cast<uint64_t>(micro_batches) * static_cast<uint64_t>(world) * micro_batch;
-  return samples_before.value_or(first_step * a_step) + (step - first_step) * a_step + number * micro_batch;
+  const uint64_t a_step =
+      static_cast<uint64_t>(micro_batches) * static_cast<uint64_t>(world) * micro_batch;
+  return samples_before.value_or(first_step * a_step) + (step - first_step) * a_step +
+         number * micro_batch;
 }
 
 Batch Rows::to_batch() const {
@@ -51,8 +56,11 @@ struct Batches::State {
     try {
       for (uint64_t step = options.first_step; step < options.steps; ++step)
         for (int64_t j = 0; j < options.micro_batches; ++j)
-          if (!put(data.training_rows(options, step, j))) return;
-    } catch (...) { failure = std::current_exception(); }
+          if (!put(data.training_rows(options, step, j)))
+            return;
+    } catch (...) {
+      failure = std::current_exception();
+    }
     std::lock_guard lock(mutex);
     ended = true;
     error = failure;
@@ -62,7 +70,8 @@ struct Batches::State {
   bool put(Rows rows) {  // false when nobody wants more
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return ready.size() < depth || stop; });
-    if (!stop) ready.push_back(std::move(rows));
+    if (!stop)
+      ready.push_back(std::move(rows));
     changed.notify_all();
     return !stop;
   }
@@ -70,8 +79,10 @@ struct Batches::State {
   std::optional<Rows> take() {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return !ready.empty() || ended; });
-    if (ready.empty() && error) std::rethrow_exception(error);
-    if (ready.empty()) return std::nullopt;
+    if (ready.empty() && error)
+      std::rethrow_exception(error);
+    if (ready.empty())
+      return std::nullopt;
     std::optional<Rows> rows = std::move(ready.front());
     ready.pop_front();
     changed.notify_all();
@@ -99,7 +110,8 @@ Batches::Batches(Batches&&) noexcept = default;
 bool Batches::next(Batch& batch) {
   batch = {};  // gives the memory back first
   const std::optional<Rows> rows = state_->take();
-  if (rows) batch = rows->to_batch();
+  if (rows)
+    batch = rows->to_batch();
   return rows.has_value();
 }
 

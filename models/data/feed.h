@@ -8,8 +8,9 @@
 
 namespace sg::models {
 
-// The same batches on every rank either way: each rank reads its own, or, as data parallelism with a master has it, one
-// reader takes the whole micro-step's rows and scatters them (booked under metrics).
+// The same batches on every rank either way: each rank reads its own, or, as data parallelism with
+// a master has it, one reader takes the whole micro-step's rows and scatters them (booked under
+// metrics).
 class Feed {
  public:
   // Collective where there is one reader, like each next(). `options` are of comm's rank and size.

@@ -19,13 +19,17 @@ std::string project_sources() {
   for (const char* folder : {"kernels", "core", "autograd", "nn", "optim", "dist", "models"}) {
     std::error_code missing;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder, missing))
-      if (kinds.contains(entry.path().extension().string())) paths.push_back(entry.path().string());
+      if (kinds.contains(entry.path().extension().string()))
+        paths.push_back(entry.path().string());
   }
-  check(ErrorKind::bad_input, !paths.empty(), "data: the project's sources aren't in {} any more; pass --data FILE",
+  check(ErrorKind::bad_input,
+        !paths.empty(),
+        "data: the project's sources aren't in {} any more; pass --data FILE",
         root.string());
   std::sort(paths.begin(), paths.end());
   std::string text;
-  for (const std::string& path : paths) text += read_file(path, uint64_t{1} << 24);
+  for (const std::string& path : paths)
+    text += read_file(path, uint64_t{1} << 24);
   return text;
 }
 

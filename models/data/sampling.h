@@ -1,6 +1,6 @@
-// A pseudo-random order of 0 … n−1 that needs no memory: a Feistel network permutes the next power of four, and values
-// at or above n walk on until they fall below it (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA
-// 2002).
+// A pseudo-random order of 0 … n−1 that needs no memory: a Feistel network permutes the next power
+// of four, and values at or above n walk on until they fall below it (Black and Rogaway, "Ciphers
+// with arbitrary finite domains", CT-RSA 2002).
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -19,7 +19,8 @@ class Permutation {
 
   // The image of i < n; every value below n is the image of exactly one i.
   uint64_t operator()(uint64_t i) const {
-    do i = feistel(i);
+    do
+      i = feistel(i);
     while (i >= n_);
     return i;
   }
@@ -28,8 +29,8 @@ class Permutation {
   uint64_t feistel(uint64_t x) const {
     uint64_t left = x >> half_, right = x & mask_;
     for (uint32_t round = 0; round < 4; ++round) {
-      const Philox4 mixed =
-          philox(key_, {{static_cast<uint32_t>(right), static_cast<uint32_t>(right >> 32), round, 0}});
+      const Philox4 mixed = philox(
+          key_, {{static_cast<uint32_t>(right), static_cast<uint32_t>(right >> 32), round, 0}});
       const uint64_t next = left ^ ((uint64_t{mixed.word[1]} << 32 | mixed.word[0]) & mask_);
       left = right;
       right = next;

@@ -51,8 +51,10 @@ class FileTokens final : public TokenSource {
     check(ErrorKind::bad_input, file_.size() > 0, "{}: a token file can't be empty", path);
     std::array<int32_t, 3> header{};  // magic, version, count
     file_.read(0, header.data(), std::min<uint64_t>(file_.size(), sizeof header));
-    if (header[0] == magic_16bit || header[0] == magic_32bit) read_header(header);
-    else bare();
+    if (header[0] == magic_16bit || header[0] == magic_32bit)
+      read_header(header);
+    else
+      bare();
     look_at_all();
   }
 
@@ -68,33 +70,44 @@ class FileTokens final : public TokenSource {
   void read_file(uint64_t begin, std::span<uint16_t> out) const {
     file_.read(data_begin_ + begin * sizeof(uint16_t), out.data(), out.size_bytes());
     int64_t largest = 0;
-    for (const uint16_t id : out) largest = std::max<int64_t>(largest, id);
+    for (const uint16_t id : out)
+      largest = std::max<int64_t>(largest, id);
     if (largest >= vocabulary_) [[unlikely]]
       refuse(begin, out);
   }
 
   template <class... Args>
-  void require(bool ok, fmt::format_string<const std::string&, Args...> format, Args&&... args) const {
+  void require(bool ok,
+               fmt::format_string<const std::string&, Args...> format,
+               Args&&... args) const {
     check(ErrorKind::bad_input, ok, format, file_.path(), std::forward<Args>(args)...);
   }
 
   void read_header(const std::array<int32_t, 3>& header) {
     const auto [magic, version, count] = header;
-    require(magic == magic_16bit, "{}: llm.c's file of 32-bit ids (magic {}); 16-bit ids are read (magic {})", magic,
+    require(magic == magic_16bit,
+            "{}: llm.c's file of 32-bit ids (magic {}); 16-bit ids are read (magic {})",
+            magic,
             magic_16bit);
-    require(file_.size() >= header_bytes, "{}: {} bytes, llm.c's header alone has {}", file_.size(), header_bytes);
+    require(file_.size() >= header_bytes,
+            "{}: {} bytes, llm.c's header alone has {}",
+            file_.size(),
+            header_bytes);
     require(version == 1, "{}: version {} of llm.c's token files; 1 is read", version);
     const uint64_t bytes = file_.size() - header_bytes;
     require(count > 0, "{}: the header counts {} tokens", count);
     require(static_cast<uint64_t>(count) * 2 == bytes,
-            "{}: the header counts {} tokens, {} bytes, but {} bytes follow it", count,
-            static_cast<uint64_t>(count) * 2, bytes);
+            "{}: the header counts {} tokens, {} bytes, but {} bytes follow it",
+            count,
+            static_cast<uint64_t>(count) * 2,
+            bytes);
     data_begin_ = header_bytes;
     size_ = static_cast<uint64_t>(count);
   }
 
   void bare() {
-    require(file_.size() % 2 == 0, "{}: {} bytes; a file of 16-bit ids has an even size", file_.size());
+    require(
+        file_.size() % 2 == 0, "{}: {} bytes; a file of 16-bit ids has an even size", file_.size());
     size_ = file_.size() / 2;
   }
 
@@ -110,10 +123,16 @@ class FileTokens final : public TokenSource {
   }
 
   [[noreturn]] void refuse(uint64_t begin, std::span<const uint16_t> ids) const {
-    const auto found = std::find_if(ids.begin(), ids.end(), [&](uint16_t id) { return id >= vocabulary_; });
+    const auto found =
+        std::find_if(ids.begin(), ids.end(), [&](uint16_t id) { return id >= vocabulary_; });
     const uint64_t index = begin + static_cast<uint64_t>(found - ids.begin());
-    fail(ErrorKind::bad_input, "{}: token {}, at byte {}, is {}: not below the vocabulary of {}", file_.path(), index,
-         data_begin_ + index * 2, *found, vocabulary_);
+    fail(ErrorKind::bad_input,
+         "{}: token {}, at byte {}, is {}: not below the vocabulary of {}",
+         file_.path(),
+         index,
+         data_begin_ + index * 2,
+         *found,
+         vocabulary_);
   }
 
   const InputFile file_;

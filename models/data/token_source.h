@@ -23,9 +23,9 @@ class TokenSource {
 
 std::shared_ptr<const TokenSource> tokens_in_memory(std::vector<int32_t> ids);  // none negative
 
-// 16-bit ids, little-endian: nanoGPT's bare ones, or llm.c's behind a header of 256 int32 (magic 20240520, version 1,
-// count). Every id must lie below `vocabulary`; all are looked at now, so that a run doesn't end on one later.
-// bad_input names the file and the place in it.
+// 16-bit ids, little-endian: nanoGPT's bare ones, or llm.c's behind a header of 256 int32 (magic
+// 20240520, version 1, count). Every id must lie below `vocabulary`; all are looked at now, so that
+// a run doesn't end on one later. bad_input names the file and the place in it.
 std::shared_ptr<const TokenSource> tokens_in_file(const std::string& path, int64_t vocabulary);
 
 }  // namespace sg::models

@@ -26,9 +26,13 @@ std::vector<int32_t> numbers_of(std::string_view text, int64_t size, const std::
   for (std::string word; words >> word;) {
     int64_t id = -1;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    check(ErrorKind::bad_input, error == std::errc() && end == word.data() + word.size() && 0 <= id && id < size,
-          "{}: \"{}\" is no id below {}; a model of a token file takes ids by spaces, it has no tokenizer for text",
-          source, word, size);
+    check(ErrorKind::bad_input,
+          error == std::errc() && end == word.data() + word.size() && 0 <= id && id < size,
+          "{}: \"{}\" is no id below {}; a model of a token file takes ids by spaces, it has no "
+          "tokenizer for text",
+          source,
+          word,
+          size);
     ids.push_back(static_cast<int32_t>(id));
   }
   return ids;
@@ -36,7 +40,9 @@ std::vector<int32_t> numbers_of(std::string_view text, int64_t size, const std::
 
 }  // namespace
 
-const char* Tokenizer::name() const { return names[static_cast<int>(kind_)]; }
+const char* Tokenizer::name() const {
+  return names[static_cast<int>(kind_)];
+}
 
 int64_t Tokenizer::size() const {
   switch (kind_) {
@@ -47,30 +53,40 @@ int64_t Tokenizer::size() const {
   return 0;
 }
 
-CharTokenizer::CharTokenizer(std::string_view text, const std::string& source) : Tokenizer(Kind::chars) {
+CharTokenizer::CharTokenizer(std::string_view text, const std::string& source)
+    : Tokenizer(Kind::chars) {
   const auto seen = std::make_unique<std::bitset<code_point_limit>>();
-  for (size_t position = 0; position < text.size();) seen->set(next_code_point(text, position, source));
+  for (size_t position = 0; position < text.size();)
+    seen->set(next_code_point(text, position, source));
   for (size_t c = 0; c < code_point_limit; ++c)
-    if (seen->test(c)) code_points_.push_back(static_cast<char32_t>(c));
+    if (seen->test(c))
+      code_points_.push_back(static_cast<char32_t>(c));
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const std::string& source) const {
-  if (kind_ == Kind::ids) return numbers_of(text, size_, source);
+  if (kind_ == Kind::ids)
+    return numbers_of(text, size_, source);
   if (kind_ == Kind::bytes) {
     const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
     return {bytes, bytes + text.size()};
   }
   constexpr uint32_t none = ~0u;
   std::vector<uint32_t> id_of(code_points_.empty() ? 0 : code_points_.back() + 1, none);
-  for (size_t id = 0; id < code_points_.size(); ++id) id_of[code_points_[id]] = static_cast<uint32_t>(id);
+  for (size_t id = 0; id < code_points_.size(); ++id)
+    id_of[code_points_[id]] = static_cast<uint32_t>(id);
   std::vector<int32_t> ids;
   ids.reserve(text.size());
   for (size_t position = 0; position < text.size();) {
     const size_t begin = position;
     const char32_t c = next_code_point(text, position, source);
     const uint32_t id = c < id_of.size() ? id_of[c] : none;
-    check(ErrorKind::bad_input, id != none, "{}: character U+{:04X} at byte {} is none of the vocabulary's {}", source,
-          static_cast<uint32_t>(c), begin, code_points_.size());
+    check(ErrorKind::bad_input,
+          id != none,
+          "{}: character U+{:04X} at byte {} is none of the vocabulary's {}",
+          source,
+          static_cast<uint32_t>(c),
+          begin,
+          code_points_.size());
     ids.push_back(static_cast<int32_t>(id));
   }
   return ids;
@@ -91,8 +107,10 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
 
 std::string Tokenizer::to_json() const {
   nlohmann::json json = {{"kind", name()}};
-  if (kind_ == Kind::chars) json["vocabulary"] = std::vector<uint32_t>(code_points_.begin(), code_points_.end());
-  if (kind_ == Kind::ids) json["size"] = size_;
+  if (kind_ == Kind::chars)
+    json["vocabulary"] = std::vector<uint32_t>(code_points_.begin(), code_points_.end());
+  if (kind_ == Kind::ids)
+    json["size"] = size_;
   return json.dump();
 }
 
@@ -102,7 +120,8 @@ Tokenizer Tokenizer::from_json(const std::string& text, const std::string& sourc
   };
   const nlohmann::json json = parse_json(text, source);
   require(json.is_object() && json.contains("kind"), "an object with a kind is needed");
-  if (json["kind"] == names[0]) return ByteTokenizer();
+  if (json["kind"] == names[0])
+    return ByteTokenizer();
   if (json["kind"] == names[2]) {
     require(json.contains("size") && json["size"].is_number_unsigned(), "ids need a size");
     return IdTokenizer(json["size"].get<int64_t>());

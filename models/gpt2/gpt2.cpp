@@ -8,23 +8,35 @@ namespace {
 
 constexpr float deviation = 0.02f;
 
-// Each of the 2·layers sums into the residual stream starts smaller, so that its variance doesn't grow with depth.
+// Each of the 2·layers sums into the residual stream starts smaller, so that its variance doesn't
+// grow with depth.
 nn::Initialiser residual_init(const Gpt2Options& o) {
   return nn::normal(deviation / std::sqrt(2.0f * static_cast<float>(o.layers)));
 }
 
 // What flows between units: the residual stream, and behind it what is still to be added to it.
-std::vector<Variable> flow_of(const Residual& r) { return {r.x, r.delta}; }
+std::vector<Variable> flow_of(const Residual& r) {
+  return {r.x, r.delta};
+}
 Residual residual_of(std::span<const Variable> in) {
-  check(in.size() >= 2, "gpt2: a block takes the residual stream and what is added to it, not {} tensors", in.size());
+  check(in.size() >= 2,
+        "gpt2: a block takes the residual stream and what is added to it, not {} tensors",
+        in.size());
   return {in[0], in[1]};
 }
 
 const Gpt2Options& checked(const Gpt2Options& o) {
   check(o.layers > 0 && o.heads > 0 && o.width > 0 && o.context > 0 && o.vocab > 0,
-        "gpt2: sizes must be positive: layers {}, heads {}, width {}, context {}, vocab {}", o.layers, o.heads, o.width,
-        o.context, o.vocab);
-  check(o.width % o.heads == 0, "gpt2: heads must divide width: {} heads, width {}", o.heads, o.width);
+        "gpt2: sizes must be positive: layers {}, heads {}, width {}, context {}, vocab {}",
+        o.layers,
+        o.heads,
+        o.width,
+        o.context,
+        o.vocab);
+  check(o.width % o.heads == 0,
+        "gpt2: heads must divide width: {} heads, width {}",
+        o.heads,
+        o.width);
   check(0 <= o.dropout && o.dropout < 1, "gpt2: dropout must lie in [0, 1): {}", o.dropout);
   return o;
 }
@@ -32,12 +44,19 @@ const Gpt2Options& checked(const Gpt2Options& o) {
 }  // namespace
 
 Gpt2Options gpt2_preset(const std::string& size) {
-  if (size == "nano") return {.layers = 4, .heads = 4, .width = 128, .context = 64, .vocab = 0, .bias = false};
-  if (size == "124m") return {.layers = 12, .heads = 12, .width = 768};
-  if (size == "350m") return {.layers = 24, .heads = 16, .width = 1024};
-  if (size == "774m") return {.layers = 36, .heads = 20, .width = 1280};
-  if (size == "1558m") return {.layers = 48, .heads = 25, .width = 1600};
-  fail(ErrorKind::usage, "gpt2: there is no size \"{}\"; sizes are nano, 124m, 350m, 774m, 1558m", size);
+  if (size == "nano")
+    return {.layers = 4, .heads = 4, .width = 128, .context = 64, .vocab = 0, .bias = false};
+  if (size == "124m")
+    return {.layers = 12, .heads = 12, .width = 768};
+  if (size == "350m")
+    return {.layers = 24, .heads = 16, .width = 1024};
+  if (size == "774m")
+    return {.layers = 36, .heads = 20, .width = 1280};
+  if (size == "1558m")
+    return {.layers = 48, .heads = 25, .width = 1600};
+  fail(ErrorKind::usage,
+       "gpt2: there is no size \"{}\"; sizes are nano, 124m, 350m, 774m, 1558m",
+       size);
 }
 
 Gpt2Embeddings::Gpt2Embeddings(const Gpt2Options& o)
@@ -51,7 +70,9 @@ Gpt2Embeddings::Gpt2Embeddings(const Gpt2Options& o)
 
 Variable Gpt2Embeddings::forward(const Tensor& ids) {
   check(ids.rank() == 2 && ids.size(1) <= positions.weight.size(0),
-        "gpt2: tokens must be (batch, length ≤ context {}): {}", positions.weight.size(0), ids.shape());
+        "gpt2: tokens must be (batch, length ≤ context {}): {}",
+        positions.weight.size(0),
+        ids.shape());
   return in_unit([&] {
     std::vector<int32_t> numbers(static_cast<size_t>(ids.size(1)));
     std::iota(numbers.begin(), numbers.end(), 0);
@@ -93,7 +114,8 @@ Residual Gpt2Block::forward(const Residual& in) {
   });
 }
 
-Gpt2Head::Gpt2Head(const Gpt2Options& o, const Variable& embedding) : norm(o.width, {.bias = o.bias}) {
+Gpt2Head::Gpt2Head(const Gpt2Options& o, const Variable& embedding)
+    : norm(o.width, {.bias = o.bias}) {
   add("norm", norm);
   if (o.tied) {
     tie_parameter("weight", weight = embedding);
@@ -103,18 +125,21 @@ Gpt2Head::Gpt2Head(const Gpt2Options& o, const Variable& embedding) : norm(o.wid
 }
 
 Variable Gpt2Head::loss(const Residual& in, const Tensor& targets) {
-  return in_unit([&] { return classifier_loss(norm.forward_sum(in.x, in.delta).y, weight, targets); });
+  return in_unit(
+      [&] { return classifier_loss(norm.forward_sum(in.x, in.delta).y, weight, targets); });
 }
 
 Variable Gpt2Head::logits(const Residual& in, bool last_only) {
   return in_unit([&] {
     Variable y = norm.forward_sum(in.x, in.delta).y;
-    if (last_only) y = select(y, 1, y.size(1) - 1);
+    if (last_only)
+      y = select(y, 1, y.size(1) - 1);
     return linear(y, weight, {});
   });
 }
 
-Gpt2::Gpt2(const Gpt2Options& o) : options_(checked(o)), embeddings_(o), head_(o, embeddings_.tokens.weight) {
+Gpt2::Gpt2(const Gpt2Options& o)
+    : options_(checked(o)), embeddings_(o), head_(o, embeddings_.tokens.weight) {
   using Flow = std::span<const Variable>;
   add_unit("embeddings", embeddings_, [this](Flow in) {
     check(in.size() == 1, "gpt2: the embeddings take tokens alone, not {} tensors", in.size());
@@ -123,11 +148,15 @@ Gpt2::Gpt2(const Gpt2Options& o) : options_(checked(o)), embeddings_(o), head_(o
   for (int64_t i = 0; i < o.layers; ++i) {
     blocks_.push_back(std::make_unique<Gpt2Block>(o));
     Gpt2Block& block = *blocks_.back();
-    add_unit(fmt::format("block{}", i), block, [&block](Flow in) { return flow_of(block.forward(residual_of(in))); });
+    add_unit(fmt::format("block{}", i), block, [&block](Flow in) {
+      return flow_of(block.forward(residual_of(in)));
+    });
   }
   add_unit("head", head_, [this](Flow in) {
-    check(in.size() == 3, "gpt2: the head takes the residual stream, what is added to it and targets, not {} tensors",
-          in.size());
+    check(
+        in.size() == 3,
+        "gpt2: the head takes the residual stream, what is added to it and targets, not {} tensors",
+        in.size());
     return std::vector{head_.loss(residual_of(in), in[2].tensor())};
   });
   initialise(o.seed);
@@ -135,16 +164,23 @@ Gpt2::Gpt2(const Gpt2Options& o) : options_(checked(o)), embeddings_(o), head_(o
 
 Residual Gpt2::trunk(const Tensor& tokens) {
   Residual residual{embeddings_.forward(tokens), {}};
-  for (const auto& block : blocks_) residual = block->forward(residual);
+  for (const auto& block : blocks_)
+    residual = block->forward(residual);
   return residual;
 }
 
 Variable Gpt2::loss(const Tensor& tokens, const Tensor& targets) {
-  check(tokens.shape() == targets.shape(), "gpt2: tokens {} and targets {} differ in shape", tokens.shape(),
+  check(tokens.shape() == targets.shape(),
+        "gpt2: tokens {} and targets {} differ in shape",
+        tokens.shape(),
         targets.shape());
   return head_.loss(trunk(tokens), targets);
 }
-Variable Gpt2::logits(const Tensor& tokens) { return head_.logits(trunk(tokens), false); }
-Variable Gpt2::last_logits(const Tensor& tokens) { return head_.logits(trunk(tokens), true); }
+Variable Gpt2::logits(const Tensor& tokens) {
+  return head_.logits(trunk(tokens), false);
+}
+Variable Gpt2::last_logits(const Tensor& tokens) {
+  return head_.logits(trunk(tokens), true);
+}
 
 }  // namespace sg::models

@@ -1,5 +1,6 @@
-// GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019): pre-norm blocks of causal
-// self-attention and a four times wider MLP with tanh GELU, learned positions, the classifier tied to the embedding.
+// GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019): pre-norm
+// blocks of causal self-attention and a four times wider MLP with tanh GELU, learned positions, the
+// classifier tied to the embedding.
 #pragma once
 #include <memory>
 #include <string>
@@ -19,11 +20,12 @@ struct Gpt2Options {
   uint64_t seed = 1;  // of the initial values
 };
 
-// nano, 124m, 350m, 774m, 1558m; another name is a usage error that lists them. nano's vocabulary is its tokenizer's:
-// 0.
+// nano, 124m, 350m, 774m, 1558m; another name is a usage error that lists them. nano's vocabulary
+// is its tokenizer's: 0.
 Gpt2Options gpt2_preset(const std::string& size);
 
-// The residual stream and what the last layer adds to it: the sum is fused with the norm that reads it next.
+// The residual stream and what the last layer adds to it: the sum is fused with the norm that reads
+// it next.
 struct Residual {
   Variable x, delta;  // delta undefined at the start
 };

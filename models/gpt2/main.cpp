@@ -29,8 +29,8 @@ std::unique_ptr<LanguageModel> build(const SizeOptions& o, uint64_t seed) {
                                             .seed = seed});
 }
 
-// 7.5 billion is the model of the ZeRO paper's memory table. Otherwise the nearest of all shapes on a 64-wide grid with
-// heads of 64 and a width of 96 to 160 times the depth.
+// 7.5 billion is the model of the ZeRO paper's memory table. Otherwise the nearest of all shapes on
+// a 64-wide grid with heads of 64 and a width of 96 to 160 times the depth.
 SizeOptions nearest(double parameters) {
   SizeOptions best;
   best.size = "124m";
@@ -47,7 +47,8 @@ SizeOptions nearest(double parameters) {
     for (int64_t layers = std::max<int64_t>(1, width / 160); layers <= width / 96 + 1; ++layers) {
       const auto w = static_cast<double>(width), l = static_cast<double>(layers);
       const double count = l * (12 * w * w + 13 * w) + (50257 + 1024 + 2) * w;
-      if (std::abs(count - parameters) < least) least = std::abs(count - parameters), take(layers, width);
+      if (std::abs(count - parameters) < least)
+        least = std::abs(count - parameters), take(layers, width);
     }
   }
   return best;
@@ -57,7 +58,11 @@ SizeOptions nearest(double parameters) {
 }  // namespace sg::models
 
 int main(int argc, char** argv) {
-  return sg::models::run(
-      argc, argv,
-      {"gpt2", "nano, 124m, 350m, 774m or 1558m", sg::models::resolve, sg::models::nearest, sg::models::build});
+  return sg::models::run(argc,
+                         argv,
+                         {"gpt2",
+                          "nano, 124m, 350m, 774m or 1558m",
+                          sg::models::resolve,
+                          sg::models::nearest,
+                          sg::models::build});
 }

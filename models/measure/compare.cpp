@@ -16,14 +16,20 @@ namespace {
 using dist::EngineKind;
 
 std::vector<EngineKind> engines_of(const CompareOptions& options) {
-  if (!options.engines.empty()) return options.engines;
-  std::vector<EngineKind> engines{EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
-  if (!dist::under_launcher()) engines.insert(engines.begin(), EngineKind::dp);  // dp is one process
+  if (!options.engines.empty())
+    return options.engines;
+  std::vector<EngineKind> engines{
+      EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
+  if (!dist::under_launcher())
+    engines.insert(engines.begin(), EngineKind::dp);  // dp is one process
   return engines;
 }
 
 // In a group of its own, whose memory for sums goes with it: every engine's books begin empty.
-EngineRun run_engine(const Family& family, const TrainOptions& options, const Dataset& data, dist::Comm& everybody) {
+EngineRun run_engine(const Family& family,
+                     const TrainOptions& options,
+                     const Dataset& data,
+                     dist::Comm& everybody) {
   const std::unique_ptr<dist::Comm> group = everybody.split(0, everybody.rank());
   dist::Comm& comm = *group;
   comm.traffic().reset();
@@ -43,12 +49,15 @@ EngineRun run_engine(const Family& family, const TrainOptions& options, const Da
 
 void compare(const Family& family, const CompareOptions& given, dist::Comm& comm) {
   TrainOptions options = given.train;
-  if (comm.rank() == 0) check_reports(options);
-  if (comm.rank() == 0) say_overrides(options);
+  if (comm.rank() == 0)
+    check_reports(options);
+  if (comm.rank() == 0)
+    say_overrides(options);
   // The same for all, or bits would differ.
   if (options.engine.accumulation == dist::Accumulation::automatic)
-    options.engine.accumulation =
-        options.engine.elastic_determinism ? dist::Accumulation::ranks_first : dist::Accumulation::local_first;
+    options.engine.accumulation = options.engine.elastic_determinism
+                                      ? dist::Accumulation::ranks_first
+                                      : dist::Accumulation::local_first;
   options.quiet = true;
   options.show_mfu = false;
   options.data.val_fraction = 0;
@@ -58,10 +67,12 @@ void compare(const Family& family, const CompareOptions& given, dist::Comm& comm
     options.engine.engine = engine;
     runs.push_back(run_engine(family, options, data, comm));
   }
-  if (comm.rank() != 0) return;
+  if (comm.rank() != 0)
+    return;
   const Json comparison = compare_runs(runs);
   std::fputs(comparison_text(comparison).c_str(), stdout);
-  if (!options.receipt.empty()) write_output(options.receipt, comparison.dump(2) + "\n");
+  if (!options.receipt.empty())
+    write_output(options.receipt, comparison.dump(2) + "\n");
 }
 
 }  // namespace sg::models

@@ -17,7 +17,8 @@ double seconds_of(const std::function<void()>& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// This machine: a large product, a large copy (read and written), and copies between ranks at that speed.
+// This machine: a large product, a large copy (read and written), and copies between ranks at that
+// speed.
 Hardware measured_here(DType precision) {
   constexpr int64_t side = 1024, elements = int64_t{1} << 25;
   const DeviceGuard guard(cpu(max_devices - 1));
@@ -33,26 +34,39 @@ Hardware measured_here(DType precision) {
 }
 
 std::string table_row(const EnginePlan& plan) {
-  std::string row =
-      fmt::format("{:<6} {:>10.4g}", dist::name_of(plan.engine), static_cast<double>(plan.most.model_states) * 1e-9);
-  for (Category c : {Category::parameters, Category::gradients, Category::optimizer, Category::accumulation,
-                     Category::buckets, Category::live, Category::activations, Category::workspace}) {
+  std::string row = fmt::format("{:<6} {:>10.4g}",
+                                dist::name_of(plan.engine),
+                                static_cast<double>(plan.most.model_states) * 1e-9);
+  for (Category c : {Category::parameters,
+                     Category::gradients,
+                     Category::optimizer,
+                     Category::accumulation,
+                     Category::buckets,
+                     Category::live,
+                     Category::activations,
+                     Category::workspace}) {
     row += fmt::format(" {:>9.4g}", static_cast<double>(plan.most.of(c)) * 1e-9);
   }
-  return row + fmt::format(" {:>9.4g} {:>9.4g}", static_cast<double>(plan.most.total) * 1e-9,
+  return row + fmt::format(" {:>9.4g} {:>9.4g}",
+                           static_cast<double>(plan.most.total) * 1e-9,
                            static_cast<double>(plan.most.setup) * 1e-9);
 }
 
 std::string traffic_row(const EnginePlan& plan) {
   std::string row = fmt::format("{:<6}", dist::name_of(plan.engine));
   for (int operation = 0; operation < dist::operation_count; ++operation) {
-    const dist::Traffic& t = plan.traffic[static_cast<size_t>(operation)][static_cast<size_t>(dist::Phase::step)];
-    if (t.sent + t.received == 0) continue;
+    const dist::Traffic& t =
+        plan.traffic[static_cast<size_t>(operation)][static_cast<size_t>(dist::Phase::step)];
+    if (t.sent + t.received == 0)
+      continue;
     row += fmt::format("  {} {:.4g} sent, {:.4g} received in {} calls",
-                       dist::name_of(static_cast<dist::Operation>(operation)), static_cast<double>(t.sent) * 1e-9,
-                       static_cast<double>(t.received) * 1e-9, t.calls);
+                       dist::name_of(static_cast<dist::Operation>(operation)),
+                       static_cast<double>(t.sent) * 1e-9,
+                       static_cast<double>(t.received) * 1e-9,
+                       t.calls);
   }
-  return row + fmt::format("  about {:.4g} s a step, {:.4g} s of it waiting for others", plan.step_seconds(),
+  return row + fmt::format("  about {:.4g} s a step, {:.4g} s of it waiting for others",
+                           plan.step_seconds(),
                            plan.exposed_seconds);
 }
 
@@ -72,63 +86,105 @@ Json json_of(const EnginePlan& plan) {
           {"exposed_seconds", plan.exposed_seconds}};
 }
 
+// The family's model that is nearest to a number of parameters; context and vocabulary that were
+// given stay.
+void take_nearest(const Family& family, const PlanOptions& options, SizeOptions& size) {
+  const SizeOptions nearest = family.nearest(options.parameters);
+  size.size = nearest.size;
+  size.layers = nearest.layers;
+  size.width = nearest.width;
+  size.heads = nearest.heads;
+  if (!size.context)
+    size.context = nearest.context;
+  if (!size.vocab)
+    size.vocab = nearest.vocab;
+}
+
+void print_json(const PlanOptions& options,
+                const Hardware& on,
+                const std::vector<EnginePlan>& plans) {
+  const SizeOptions& size = options.size;
+  Json json{{"layers", *size.layers},
+            {"width", *size.width},
+            {"heads", *size.heads},
+            {"vocab", *size.vocab},
+            {"context", *size.context},
+            {"world", options.world},
+            {"precision", precision_name(options.engine.precision)},
+            {"device", on.name},
+            {"engines", Json::array()}};
+  for (const EnginePlan& p : plans)
+    json["engines"].push_back(json_of(p));
+  std::printf("%s\n", json.dump(2).c_str());
+}
+
 }  // namespace
 
 Hardware hardware(const std::string& name, DType precision) {
   const bool half = is_16bit(precision);
-  if (name == "a100") return {name, half ? 312e12 : 19.5e12, 2.0e12, 300e9, 5e-6};
-  if (name == "h100") return {name, half ? 989e12 : 67e12, 3.35e12, 450e9, 5e-6};
-  if (name == "h200") return {name, half ? 989e12 : 67e12, 4.8e12, 450e9, 5e-6};
-  if (name == "this") return measured_here(precision);
+  if (name == "a100")
+    return {name, half ? 312e12 : 19.5e12, 2.0e12, 300e9, 5e-6};
+  if (name == "h100")
+    return {name, half ? 989e12 : 67e12, 3.35e12, 450e9, 5e-6};
+  if (name == "h200")
+    return {name, half ? 989e12 : 67e12, 4.8e12, 450e9, 5e-6};
+  if (name == "this")
+    return measured_here(precision);
   fail(ErrorKind::usage, "plan: device \"{}\" is none of a100, h100, h200, this", name);
 }
 
 void plan(const Family& family, const PlanOptions& given) {
   PlanOptions options = given;
-  if (options.parameters > 0) {
-    const SizeOptions nearest = family.nearest(options.parameters);
-    options.size.size = nearest.size;
-    options.size.layers = nearest.layers, options.size.width = nearest.width, options.size.heads = nearest.heads;
-    if (!options.size.context) options.size.context = nearest.context;
-    if (!options.size.vocab) options.size.vocab = nearest.vocab;
-  }
+  if (options.parameters > 0)
+    take_nearest(family, options, options.size);
   family.resolve(options.size, 50257);
-  if (options.world > max_devices) options.imitated = dist::Imitated::mpi;  // more ranks than threads can be
+  if (options.world > max_devices)
+    options.imitated = dist::Imitated::mpi;  // more ranks than threads can be
   const Hardware on = hardware(options.hardware, options.engine.precision);
   std::vector<EnginePlan> plans;
-  for (dist::EngineKind engine : options.engines) plans.push_back(plan_engine(family, options, engine, on));
+  for (dist::EngineKind engine : options.engines)
+    plans.push_back(plan_engine(family, options, engine, on));
+  if (options.json)
+    return print_json(options, on, plans);
   const SizeOptions& size = options.size;
-  if (options.json) {
-    Json json{{"layers", *size.layers},
-              {"width", *size.width},
-              {"heads", *size.heads},
-              {"vocab", *size.vocab},
-              {"context", *size.context},
-              {"world", options.world},
-              {"precision", precision_name(options.engine.precision)},
-              {"device", on.name},
-              {"engines", Json::array()}};
-    for (const EnginePlan& p : plans) json["engines"].push_back(json_of(p));
-    std::printf("%s\n", json.dump(2).c_str());
-    return;
-  }
   const DeviceGuard guard(meta(1));
   const int64_t parameters = family.build(size, 1)->parameter_count();
+  std::printf("%s\n",
+              fmt::format("{} of {} layers, width {}, {} heads, vocabulary {}: {:.4g} billion "
+                          "parameters, {} ranks, {}, {} × {} "
+                          "tokens a micro-step and rank, on {}",
+                          family.name,
+                          *size.layers,
+                          *size.width,
+                          *size.heads,
+                          *size.vocab,
+                          static_cast<double>(parameters) * 1e-9,
+                          options.world,
+                          precision_name(options.engine.precision),
+                          options.micro_batch,
+                          *size.context,
+                          on.name)
+                  .c_str());
   std::printf(
-      "%s\n",
-      fmt::format(
-          "{} of {} layers, width {}, {} heads, vocabulary {}: {:.4g} billion parameters, {} ranks, {}, {} × {} "
-          "tokens a micro-step and rank, on {}",
-          family.name, *size.layers, *size.width, *size.heads, *size.vocab, static_cast<double>(parameters) * 1e-9,
-          options.world, precision_name(options.engine.precision), options.micro_batch, *size.context, on.name)
-          .c_str());
-  std::printf(
-      "GB (10^9 bytes), peaks, each of the rank with most:\n%-6s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n",
-      "engine", "states", "params", "grads", "optimizer", "accum.", "buckets", "live", "activ.", "workspace", "total",
+      "GB (10^9 bytes), peaks, each of the rank with most:\n%-6s %10s %9s %9s %9s %9s %9s %9s %9s "
+      "%9s %9s %9s\n",
+      "engine",
+      "states",
+      "params",
+      "grads",
+      "optimizer",
+      "accum.",
+      "buckets",
+      "live",
+      "activ.",
+      "workspace",
+      "total",
       "set-up");
-  for (const EnginePlan& p : plans) std::printf("%s\n", table_row(p).c_str());
+  for (const EnginePlan& p : plans)
+    std::printf("%s\n", table_row(p).c_str());
   std::printf("GB per rank and step:\n");
-  for (const EnginePlan& p : plans) std::printf("%s\n", traffic_row(p).c_str());
+  for (const EnginePlan& p : plans)
+    std::printf("%s\n", traffic_row(p).c_str());
 }
 
 }  // namespace sg::models

@@ -11,7 +11,8 @@ namespace {
 
 using dist::EngineKind;
 
-constexpr EngineKind ladder[] = {EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
+constexpr EngineKind ladder[] = {
+    EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
 
 struct Figures {  // what ranks tell each other
   uint64_t needed, capacity;
@@ -25,40 +26,56 @@ uint64_t free_of(Device device) {
 
 // The engine as the rank with the least room to spare has it.
 Rung tightest(EngineKind engine, const std::vector<std::string>& messages) {
-  const auto spare = [](const Rung& r) { return static_cast<double>(r.capacity) - static_cast<double>(r.needed); };
+  const auto spare = [](const Rung& r) {
+    return static_cast<double>(r.capacity) - static_cast<double>(r.needed);
+  };
   std::vector<Rung> rungs;
   for (size_t rank = 0; rank < messages.size(); ++rank) {
     Figures figures;
     std::memcpy(&figures, messages[rank].data(), sizeof figures);
     rungs.push_back({engine, figures.needed, figures.capacity, static_cast<int>(rank)});
   }
-  return *std::min_element(rungs.begin(), rungs.end(),
-                           [&](const Rung& a, const Rung& b) { return spare(a) < spare(b); });
+  return *std::min_element(rungs.begin(), rungs.end(), [&](const Rung& a, const Rung& b) {
+    return spare(a) < spare(b);
+  });
 }
 
 }  // namespace
 
-std::vector<Rung> choose_engine(const Family& family, const PlanOptions& options, dist::Comm& comm) {
-  check(options.engine.accumulation != dist::Accumulation::automatic, "engine auto: the order of accumulation is open");
+std::vector<Rung> choose_engine(const Family& family,
+                                const PlanOptions& options,
+                                dist::Comm& comm) {
+  check(options.engine.accumulation != dist::Accumulation::automatic,
+        "engine auto: the order of accumulation is open");
   std::vector<Rung> rungs;
   std::string tried;
   for (const EngineKind engine : ladder) {
     const EnginePlan plan = plan_rank(family, options, engine, comm.rank());
     const Figures mine{plan.memory.needed(), free_of(comm.device())};
-    rungs.push_back(tightest(engine, comm.all_gather_bytes({"auto.figures", dist::Phase::setup},
-                                                           {reinterpret_cast<const char*>(&mine), sizeof mine})));
-    if (rungs.back().fits()) return rungs;
+    rungs.push_back(
+        tightest(engine,
+                 comm.all_gather_bytes({"auto.figures", dist::Phase::setup},
+                                       {reinterpret_cast<const char*>(&mine), sizeof mine})));
+    if (rungs.back().fits())
+      return rungs;
     tried += "\n  " + text_of(rungs.back());
   }
   fail(ErrorKind::out_of_memory,
-       "engine auto: none fits {} ranks' devices; more ranks, a smaller --micro-batch or devices with more memory:{}",
-       comm.size(), tried);
+       "engine auto: none fits {} ranks' devices; more ranks, a smaller --micro-batch or devices "
+       "with more memory:{}",
+       comm.size(),
+       tried);
 }
 
 std::string text_of(const Rung& rung) {
-  const std::string room = rung.capacity == Pool::unlimited ? "memory without a limit" : format_bytes(rung.capacity);
-  return fmt::format("auto: {} needs {} on rank {}, which has {}: {}", dist::name_of(rung.engine),
-                     format_bytes(rung.needed), rung.rank, room, rung.fits() ? "taken" : "too much");
+  const std::string room =
+      rung.capacity == Pool::unlimited ? "memory without a limit" : format_bytes(rung.capacity);
+  return fmt::format("auto: {} needs {} on rank {}, which has {}: {}",
+                     dist::name_of(rung.engine),
+                     format_bytes(rung.needed),
+                     rung.rank,
+                     room,
+                     rung.fits() ? "taken" : "too much");
 }
 
 }  // namespace sg::models

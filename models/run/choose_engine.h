@@ -1,5 +1,5 @@
-// `auto`: the first engine of the ladder ddp, zero1, zero2, zero3 that fits the device of every rank, as a dry run of
-// the real run's world, precision, micro-batch and threads finds.
+// `auto`: the first engine of the ladder ddp, zero1, zero2, zero3 that fits the device of every
+// rank, as a dry run of the real run's world, precision, micro-batch and threads finds.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,8 +15,9 @@ struct Rung {
   bool fits() const { return needed <= capacity; }
 };
 
-// Collective; every rank gets the same rungs, the last of which fits. `options` are resolved; `options.engine` has a
-// definite order of accumulation. Error out_of_memory where none fits, with every rung's figures.
+// Collective; every rank gets the same rungs, the last of which fits. `options` are resolved;
+// `options.engine` has a definite order of accumulation. Error out_of_memory where none fits, with
+// every rung's figures.
 std::vector<Rung> choose_engine(const Family& family, const PlanOptions& options, dist::Comm& comm);
 
 // "auto: ddp needs 96.3 MiB on rank 0, which has 64.0 MiB: too much"

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "core/nearest.h"
 #include "dist/explain_ring.h"
@@ -18,38 +19,55 @@ namespace {
 
 std::string examples(const std::string& program) {
   const auto line = [&](const char* arguments) { return "  " + program + " " + arguments + "\n"; };
-  return "Examples:\n" + line("train --out run                               # on this project's own sources") +
+  return "Examples:\n" +
+         line("train --out run                               # on this project's own sources") +
          line("train --data book.txt --tokenizer chars --steps 2000 --out run") +
          line("train --data book.txt --tokenizer chars --steps 2000 --out run --resume") +
-         line("eval --from run --data book.txt") + line("generate --from run --prompt \"Once\" --tokens 200") +
-         line("export --from run --to model.safetensors --dtype bf16") + line("compare --ranks 2 --steps 20") +
+         line("eval --from run --data book.txt") +
+         line("generate --from run --prompt \"Once\" --tokens 200") +
+         line("export --from run --to model.safetensors --dtype bf16") +
+         line("compare --ranks 2 --steps 20") +
          line("bench --size 124m --micro-batch 4 --context 64 --receipt bench.json") +
          line("plan --params 7.5b --world 64 --precision fp16");
 }
 
 // The parser would only say that a command is missing.
 void check_command(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
+  if (argc < 2 || argv[1][0] == '-')
+    return;
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
+  for (const CLI::App* command : app.get_subcommands({}))
+    names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), argv[1]) != names.end())
+    return;
   const std::string hint = nearest_hint(argv[1], names);
-  fail(ErrorKind::usage, "there is no command \"{}\"{}; there are {}", argv[1], hint, CLI::detail::join(names, ", "));
+  fail(ErrorKind::usage,
+       "there is no command \"{}\"{}; there are {}",
+       argv[1],
+       hint,
+       CLI::detail::join(names, ", "));
 }
 
-// Names the first option that the command doesn't have, where that is what the parser stumbled over.
+// Names the first option that the command doesn't have, where that is what the parser stumbled
+// over.
 void check_options(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   for (const CLI::App* one : app.get_subcommands({}))
-    if (argc > 1 && one->get_name() == argv[1]) command = one;
+    if (argc > 1 && one->get_name() == argv[1])
+      command = one;
   std::vector<std::string> known;
   for (const CLI::Option* option : command->get_options())
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    for (const std::string& name : option->get_lnames())
+      known.push_back("--" + name);
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i], name = word.substr(0, word.find('='));
-    if (name.size() < 3 || !name.starts_with("--") || command->get_option_no_throw(name)) continue;
-    fail(ErrorKind::usage, "{}there is no option {}{} (--help lists the options)",
-         command == &app ? "" : command->get_name() + ": ", name, nearest_hint(name, known));
+    if (name.size() < 3 || !name.starts_with("--") || command->get_option_no_throw(name))
+      continue;
+    fail(ErrorKind::usage,
+         "{}there is no option {}{} (--help lists the options)",
+         command == &app ? "" : command->get_name() + ": ",
+         name,
+         nearest_hint(name, known));
   }
 }
 
@@ -57,7 +75,9 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& e, int argc, 
   try {
     check_options(app, argc, argv);
     std::fprintf(stderr, "%s: %s (--help lists the options)\n", app.get_name().c_str(), e.what());
-  } catch (const Error& unknown) { std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), unknown.what()); }
+  } catch (const Error& unknown) {
+    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), unknown.what());
+  }
   return static_cast<int>(ErrorKind::usage);
 }
 
@@ -77,60 +97,98 @@ int explain(int ranks) {
   }
 }
 
+namespace {
+
+// The subcommands with what the command line gives them.
+struct Subcommands {
+  Subcommands(CLI::App& app, const Family& family);
+
+  TrainOptions train;
+  EvalOptions eval;
+  GenerateOptions generate;
+  ExportOptions export_one;
+  BenchOptions bench;
+  CompareOptions compare;
+  PlanOptions plan;
+  CLI::App* train_command;
+  CLI::App* eval_command;
+  CLI::App* generate_command;
+  CLI::App* export_command;
+  CLI::App* bench_command;
+  CLI::App* compare_command;
+  CLI::App* plan_command;
+};
+
+Subcommands::Subcommands(CLI::App& app, const Family& family)
+    : train_command(app.add_subcommand("train", "train on a text or token file")),
+      eval_command(app.add_subcommand("eval", "the validation loss of a trained model")),
+      generate_command(app.add_subcommand("generate", "write text with a trained model")),
+      export_command(app.add_subcommand(
+          "export", "the parameters of a trained model as one safetensors file")),
+      bench_command(app.add_subcommand("bench", "measure speed and memory on random tokens")),
+      compare_command(app.add_subcommand(
+          "compare", "run the engines on the same data and show them side by side")),
+      plan_command(
+          app.add_subcommand("plan", "memory, traffic and time at any scale, without running it")) {
+  for (CLI::App* command : app.get_subcommands({}))
+    command->footer(examples(family.name));
+  add_train_options(*train_command, train, family.sizes);
+  add_eval_options(*eval_command, eval);
+  add_generate_options(*generate_command, generate);
+  add_export_options(*export_command, export_one);
+  add_bench_options(*bench_command, bench, family.sizes);
+  add_compare_options(*compare_command, compare, family.sizes);
+  add_plan_options(*plan_command, plan, family.sizes);
+}
+
+// Runs the command that was given, those in a group of ranks; the exit code.
+int run(const Subcommands& given, const Family& family) {
+  if (*given.train_command) {
+    catch_stop_signals();
+    return launch(given.train.group, [&](dist::Comm& comm) { train(family, given.train, comm); });
+  }
+  if (*given.eval_command)
+    return launch(given.eval.group, [&](dist::Comm& comm) { evaluate(family, given.eval, comm); });
+  if (*given.generate_command)
+    return launch(given.generate.group,
+                  [&](dist::Comm& comm) { generate(family, given.generate, comm); });
+  if (*given.compare_command && !given.compare.explain.empty())
+    return explain(given.compare.train.group.comm.ranks);
+  if (*given.compare_command)
+    return launch(given.compare.train.group,
+                  [&](dist::Comm& comm) { compare(family, given.compare, comm); });
+  return launch(given.bench.group, [&](dist::Comm& comm) { bench(family, given.bench, comm); });
+}
+
+}  // namespace
+
 int run_command(int argc, char** argv, const Family& family) {
-  CLI::App app("Trains, validates, generates with and measures " + family.name + " models.", family.name);
+  CLI::App app("Trains, validates, generates with and measures " + family.name + " models.",
+               family.name);
   app.set_version_flag("--version", std::string(version));
   app.footer(examples(family.name));
   app.require_subcommand(1);
 
-  TrainOptions train_options;
-  EvalOptions eval_options;
-  GenerateOptions generate_options;
-  ExportOptions export_options;
-  BenchOptions bench_options;
-  CompareOptions compare_options;
-  PlanOptions plan_options;
-  CLI::App* train_command = app.add_subcommand("train", "train on a text or token file");
-  CLI::App* eval_command = app.add_subcommand("eval", "the validation loss of a trained model");
-  CLI::App* generate_command = app.add_subcommand("generate", "write text with a trained model");
-  CLI::App* export_command = app.add_subcommand("export", "the parameters of a trained model as one safetensors file");
-  CLI::App* bench_command = app.add_subcommand("bench", "measure speed and memory on random tokens");
-  CLI::App* compare_command =
-      app.add_subcommand("compare", "run the engines on the same data and show them side by side");
-  CLI::App* plan_command = app.add_subcommand("plan", "memory, traffic and time at any scale, without running it");
-  for (CLI::App* command : app.get_subcommands({})) command->footer(examples(family.name));
-
+  std::optional<Subcommands> given;
   try {
-    add_train_options(*train_command, train_options, family.sizes);
-    add_eval_options(*eval_command, eval_options);
-    add_generate_options(*generate_command, generate_options);
-    add_export_options(*export_command, export_options);
-    add_bench_options(*bench_command, bench_options, family.sizes);
-    add_compare_options(*compare_command, compare_options, family.sizes);
-    add_plan_options(*plan_command, plan_options, family.sizes);
+    given.emplace(app, family);
     check_command(app, argc, argv);
     app.parse(argc, argv);
-    if (*plan_command) plan(family, plan_options);  // these two need no group
-    if (*export_command) export_model(family, export_options);
-    if (*plan_command || *export_command) return 0;
+    if (*given->plan_command)
+      plan(family, given->plan);  // these two need no group
+    if (*given->export_command)
+      export_model(family, given->export_one);
+    if (*given->plan_command || *given->export_command)
+      return 0;
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
-  } catch (const CLI::ParseError& e) { return report_parse_error(app, e, argc, argv); } catch (const Error& e) {
+  } catch (const CLI::ParseError& e) {
+    return report_parse_error(app, e, argc, argv);
+  } catch (const Error& e) {
     std::fprintf(stderr, "%s: %s\n", family.name.c_str(), e.what());
     return e.exit_code();
   }
-
-  if (*train_command) {
-    catch_stop_signals();
-    return launch(train_options.group, [&](dist::Comm& comm) { train(family, train_options, comm); });
-  }
-  if (*eval_command) return launch(eval_options.group, [&](dist::Comm& comm) { evaluate(family, eval_options, comm); });
-  if (*generate_command)
-    return launch(generate_options.group, [&](dist::Comm& comm) { generate(family, generate_options, comm); });
-  if (*compare_command && !compare_options.explain.empty()) return explain(compare_options.train.group.comm.ranks);
-  if (*compare_command)
-    return launch(compare_options.train.group, [&](dist::Comm& comm) { compare(family, compare_options, comm); });
-  return launch(bench_options.group, [&](dist::Comm& comm) { bench(family, bench_options, comm); });
+  return run(*given, family);
 }
 
 // A pipe whose reader has gone, as behind `| head`: it has what it wanted.
@@ -144,7 +202,8 @@ bool reader_left() {
 int run(int argc, char** argv, const Family& family) {
   const int code = run_command(argc, argv, family);
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (code != 0 || written || reader_left()) return code;
+  if (code != 0 || written || reader_left())
+    return code;
   std::fprintf(stderr, "%s: stdout can't be written, is its disk full?\n", family.name.c_str());
   return static_cast<int>(ErrorKind::io);
 }

@@ -11,10 +11,15 @@
 namespace sg::models {
 namespace {
 
-// The likeliest token at temperature 0; else one drawn by u in [0, 1) from the top_k likeliest (0: all).
+// The likeliest token at temperature 0; else one drawn by u in [0, 1) from the top_k likeliest (0:
+// all).
 int32_t choose(const std::vector<float>& logits, const GenerateOptions& options, double u) {
   for (size_t id = 0; id < logits.size(); ++id)
-    check(ErrorKind::numeric, std::isfinite(logits[id]), "generate: the logit of id {} is {}", id, logits[id]);
+    check(ErrorKind::numeric,
+          std::isfinite(logits[id]),
+          "generate: the logit of id {} is {}",
+          id,
+          logits[id]);
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   // Equal logits in the order of their ids, so that every machine draws alike.
@@ -22,21 +27,26 @@ int32_t choose(const std::vector<float>& logits, const GenerateOptions& options,
     const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
     return x != y ? x > y : a < b;
   });
-  if (options.temperature == 0) return order.front();
-  if (options.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(options.top_k)));
+  if (options.temperature == 0)
+    return order.front();
+  if (options.top_k > 0)
+    order.resize(std::min(order.size(), static_cast<size_t>(options.top_k)));
   std::vector<double> weights;
   for (const int32_t id : order)
     weights.push_back(
-        std::exp((logits[static_cast<size_t>(id)] - logits[static_cast<size_t>(order.front())]) / options.temperature));
+        std::exp((logits[static_cast<size_t>(id)] - logits[static_cast<size_t>(order.front())]) /
+                 options.temperature));
   double left = u * std::accumulate(weights.begin(), weights.end(), 0.0);
   for (size_t i = 0; i < order.size(); ++i)
-    if ((left -= weights[i]) < 0) return order[i];
+    if ((left -= weights[i]) < 0)
+      return order[i];
   return order.back();
 }
 
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt) {
   std::vector<int32_t> ids = tokenizer.encode(prompt, "--prompt");
-  if (ids.empty()) ids.push_back(0);  // the model needs something to go on from
+  if (ids.empty())
+    ids.push_back(0);  // the model needs something to go on from
   return ids;
 }
 

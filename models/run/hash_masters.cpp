@@ -1,7 +1,8 @@
 // params_sha256: what training made, whatever engine, partition and precision it had.
 //
-// Each rank has its runs of the masters (Engine::state). Where every run is shared, rank 0 has them all; else ranks
-// send each other theirs, a part of a parameter at a time: no rank ever holds more than that beside its own.
+// Each rank has its runs of the masters (Engine::state). Where every run is shared, rank 0 has them
+// all; else ranks send each other theirs, a part of a parameter at a time: no rank ever holds more
+// than that beside its own.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -21,14 +22,16 @@ using Runs = std::map<std::string, std::vector<dist::StateEntry>>;  // by parame
 Runs runs_of_values(dist::Engine& engine) {
   Runs runs;
   for (dist::StateEntry& entry : engine.state())
-    if (entry.kind == "master" || entry.kind == "frozen") runs[entry.parameter].push_back(std::move(entry));
+    if (entry.kind == "master" || entry.kind == "frozen")
+      runs[entry.parameter].push_back(std::move(entry));
   return runs;
 }
 
 bool all_shared(const Runs& runs) {
   const auto shared = [](const dist::StateEntry& run) { return run.shared; };
-  return std::all_of(runs.begin(), runs.end(),
-                     [&](const auto& entry) { return std::all_of(entry.second.begin(), entry.second.end(), shared); });
+  return std::all_of(runs.begin(), runs.end(), [&](const auto& entry) {
+    return std::all_of(entry.second.begin(), entry.second.end(), shared);
+  });
 }
 
 struct Header {  // of a piece: its elements follow, f32
@@ -40,7 +43,8 @@ std::string pieces_of(const std::vector<dist::StateEntry>& runs, int64_t begin, 
   std::string bytes;
   for (const dist::StateEntry& run : runs) {
     const Header header{std::max(begin, run.begin), std::min(end, run.end)};
-    if (header.begin >= header.end) continue;
+    if (header.begin >= header.end)
+      continue;
     const Tensor values = run.values.slice(0, header.begin - run.begin, header.end - run.begin);
     const std::vector<float> elements = cast(values, DType::f32).to_vector<float>();
     bytes.append(reinterpret_cast<const char*>(&header), sizeof header);
@@ -81,17 +85,21 @@ std::string hash_masters(dist::Engine& engine, const std::vector<Unit>& units) {
     const auto own = runs.find(p.name());
     const bool sends = own != runs.end() && (comm.rank() == 0 || !own->second.front().shared);
     const std::string mine = sends ? pieces_of(own->second, begin, end) : std::string();
-    const std::vector<std::string> pieces = crosses ? everybodys(mine) : std::vector<std::string>{mine};
-    if (comm.rank() != 0) return;
+    const std::vector<std::string> pieces =
+        crosses ? everybodys(mine) : std::vector<std::string>{mine};
+    if (comm.rank() != 0)
+      return;
     elements.resize(static_cast<size_t>(end - begin));
     int64_t count = 0;
-    for (const std::string& piece : pieces) count += put_pieces(piece, begin, elements);
+    for (const std::string& piece : pieces)
+      count += put_pieces(piece, begin, elements);
     invariant(count == end - begin, "hash: {} of {} elements of {}", count, end - begin, p.name());
     hash.update(elements.data(), elements.size() * sizeof(float));
   };
   for (const Unit& unit : units)
     for (const Variable& p : unit.parameters) {
-      if (!seen.insert(p.id()).second) continue;
+      if (!seen.insert(p.id()).second)
+        continue;
       for (int64_t begin = 0; begin < p.numel(); begin += part_elements)
         add(p, begin, std::min(begin + part_elements, p.numel()));
     }

@@ -12,13 +12,21 @@ namespace sg::models {
 Loaded load_model(const Family& family, const std::string& folder) {
   const dist::CheckpointReader checkpoint(followed(folder));
   const SavedRun saved = SavedRun::parse(checkpoint.state(), checkpoint.path());
-  check(ErrorKind::bad_input, saved.family == family.name, "{}: {} holds a model of family {}", family.name,
-        checkpoint.path(), saved.family);
+  check(ErrorKind::bad_input,
+        saved.family == family.name,
+        "{}: {} holds a model of family {}",
+        family.name,
+        checkpoint.path(),
+        saved.family);
   check_sizes(family, saved, checkpoint);
-  Loaded loaded{family.build(saved.size, saved.seed), Tokenizer::from_json(saved.tokenizer, checkpoint.path()),
+  Loaded loaded{family.build(saved.size, saved.seed),
+                Tokenizer::from_json(saved.tokenizer, checkpoint.path()),
                 static_cast<int64_t>(checkpoint.step())};
-  check(ErrorKind::bad_input, loaded.tokenizer.size() <= loaded.model->vocab(),
-        "{}: its tokenizer has {} ids, its model holds {}", checkpoint.path(), loaded.tokenizer.size(),
+  check(ErrorKind::bad_input,
+        loaded.tokenizer.size() <= loaded.model->vocab(),
+        "{}: its tokenizer has {} ids, its model holds {}",
+        checkpoint.path(),
+        loaded.tokenizer.size(),
         loaded.model->vocab());
   for (const Variable& p : loaded.model->parameters()) {
     checkpoint.read_value(p.name(), p.tensor().flatten());
@@ -28,29 +36,49 @@ Loaded load_model(const Family& family, const std::string& folder) {
   return loaded;
 }
 
-void check_sizes(const Family& family, const SavedRun& saved, const dist::CheckpointReader& checkpoint) {
+void check_sizes(const Family& family,
+                 const SavedRun& saved,
+                 const dist::CheckpointReader& checkpoint) {
   std::map<std::string, Shape> held = checkpoint.parameters("master");
   held.merge(checkpoint.parameters("frozen"));
-  check(ErrorKind::bad_input, *saved.size.layers <= static_cast<int64_t>(held.size()),
-        "{}: {} parameters are too few for {} layers", checkpoint.path(), held.size(), *saved.size.layers);
+  check(ErrorKind::bad_input,
+        *saved.size.layers <= static_cast<int64_t>(held.size()),
+        "{}: {} parameters are too few for {} layers",
+        checkpoint.path(),
+        held.size(),
+        *saved.size.layers);
   try {
     const auto model = build_on_meta(family, saved.size, saved.seed);
     for (const Variable& p : model->parameters()) {
       const auto found = held.find(p.name());
-      check(found != held.end() && found->second == p.shape(), "a model of its sizes has {} of shape {}, which is {}",
-            p.name(), p.shape(), found == held.end() ? "not there" : to_string(found->second));
+      check(found != held.end() && found->second == p.shape(),
+            "a model of its sizes has {} of shape {}, which is {}",
+            p.name(),
+            p.shape(),
+            found == held.end() ? "not there" : to_string(found->second));
     }
-  } catch (const Error& e) { fail(ErrorKind::bad_input, "{}: {}", checkpoint.path(), e.what()); }
+  } catch (const Error& e) {
+    fail(ErrorKind::bad_input, "{}: {}", checkpoint.path(), e.what());
+  }
 }
 
 void check_finite(const Tensor& values, const std::string& parameter, const std::string& source) {
   const std::vector<float> elements = values.to_vector<float>();
-  const auto bad = std::find_if(elements.begin(), elements.end(), [](float x) { return !std::isfinite(x); });
-  check(ErrorKind::numeric, bad == elements.end(), "{}: parameter {} isn't finite: element {} of {} is {}", source,
-        parameter, bad - elements.begin(), values.shape(), bad == elements.end() ? 0 : *bad);
+  const auto bad =
+      std::find_if(elements.begin(), elements.end(), [](float x) { return !std::isfinite(x); });
+  check(ErrorKind::numeric,
+        bad == elements.end(),
+        "{}: parameter {} isn't finite: element {} of {} is {}",
+        source,
+        parameter,
+        bad - elements.begin(),
+        values.shape(),
+        bad == elements.end() ? 0 : *bad);
 }
 
-std::unique_ptr<LanguageModel> build_on_meta(const Family& family, const SizeOptions& size, uint64_t seed) {
+std::unique_ptr<LanguageModel> build_on_meta(const Family& family,
+                                             const SizeOptions& size,
+                                             uint64_t seed) {
   const DeviceGuard guard(unplaced);
   return family.build(size, seed);
 }

@@ -15,19 +15,24 @@ struct Loaded {
   int64_t step = 0;  // steps done
 };
 
-// From the newest checkpoint of the run in `folder`. Errors: bad_input (no checkpoint, a damaged one, another
-// family's), numeric (a parameter that isn't finite, by name).
+// From the newest checkpoint of the run in `folder`. Errors: bad_input (no checkpoint, a damaged
+// one, another family's), numeric (a parameter that isn't finite, by name).
 Loaded load_model(const Family& family, const std::string& folder);
 
-// Error bad_input unless the sizes that a checkpoint names make the parameters that it holds: a model of wrong ones
-// could take all memory.
-void check_sizes(const Family& family, const SavedRun& saved, const dist::CheckpointReader& checkpoint);
+// Error bad_input unless the sizes that a checkpoint names make the parameters that it holds: a
+// model of wrong ones could take all memory.
+void check_sizes(const Family& family,
+                 const SavedRun& saved,
+                 const dist::CheckpointReader& checkpoint);
 
-// Error numeric, naming the parameter and where the value stands, unless all of `values` (f32) are finite.
+// Error numeric, naming the parameter and where the value stands, unless all of `values` (f32) are
+// finite.
 void check_finite(const Tensor& values, const std::string& parameter, const std::string& source);
 
-// The model on a meta device of its own, for an engine to take over: no device ever holds the whole model beside the
-// engine's memory, and a dry run's books don't either.
-std::unique_ptr<LanguageModel> build_on_meta(const Family& family, const SizeOptions& size, uint64_t seed);
+// The model on a meta device of its own, for an engine to take over: no device ever holds the whole
+// model beside the engine's memory, and a dry run's books don't either.
+std::unique_ptr<LanguageModel> build_on_meta(const Family& family,
+                                             const SizeOptions& size,
+                                             uint64_t seed);
 
 }  // namespace sg::models

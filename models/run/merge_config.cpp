@@ -1,4 +1,5 @@
-// The command line over the file of --config: which option says what a key says, and which of them wins.
+// The command line over the file of --config: which option says what a key says, and which of them
+// wins.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -51,21 +52,31 @@ const Setting engine_settings[] = {
     {"--precision", {"fp16.enabled", "bf16.enabled"}, {}, engine<&dist::Options::precision>},
     {nullptr, {}, {"fp16"}, engine<&dist::Options::loss_scale>},
     {"--on-nonfinite", {"on_nonfinite"}, {}, engine<&dist::Options::on_nonfinite>},
-    {"--elastic-determinism", {"elastic_determinism"}, {}, engine<&dist::Options::elastic_determinism>},
+    {"--elastic-determinism",
+     {"elastic_determinism"},
+     {},
+     engine<&dist::Options::elastic_determinism>},
     {nullptr, {"prescale_gradients"}, {}, engine<&dist::Options::prescale_gradients>},
     {nullptr, {"gradient_predivide_factor"}, {}, engine<&dist::Options::predivide>},
     {nullptr, {"communication_data_type"}, {}, engine<&dist::Options::communication>},
-    {"--accumulation", {"zero_optimization.accumulation"}, {}, engine<&dist::Options::accumulation>},
+    {"--accumulation",
+     {"zero_optimization.accumulation"},
+     {},
+     engine<&dist::Options::accumulation>},
     {"--partition", {"zero_optimization.partition"}, {}, engine<&dist::Options::partition>},
     {"--reduction", {"comm.reduction"}, {}, engine<&dist::Options::reduction>},
     {"--bucket-bytes",
      {"zero_optimization.reduce_bucket_size"},
      {},
      [](const Config& c, TrainOptions& o) {  // after the precision
-       o.engine.bucket_bytes = c.bucket_elements * static_cast<int64_t>(size_of(o.engine.precision));
+       o.engine.bucket_bytes =
+           c.bucket_elements * static_cast<int64_t>(size_of(o.engine.precision));
      }},
     {"--overlap", {"zero_optimization.overlap_comm"}, {}, engine<&dist::Options::overlap>},
-    {"--zero1-reduce", {"zero_optimization.zero1_reduce"}, {}, engine<&dist::Options::zero1_all_reduce>},
+    {"--zero1-reduce",
+     {"zero_optimization.zero1_reduce"},
+     {},
+     engine<&dist::Options::zero1_all_reduce>},
     {"--prefetch-elements",
      {"zero_optimization.stage3_prefetch_bucket_size"},
      {},
@@ -83,14 +94,23 @@ const Setting engine_settings[] = {
      {"comm.timeout_seconds"},
      {},
      [](const Config& c, TrainOptions& o) { o.group.comm.timeout = c.comm.timeout; }},
-    {nullptr, {"comm.check"}, {}, [](const Config& c, TrainOptions& o) { o.group.comm.checks = c.comm.checks; }},
+    {nullptr,
+     {"comm.check"},
+     {},
+     [](const Config& c, TrainOptions& o) { o.group.comm.checks = c.comm.checks; }},
 };
 
 // An optimizer without a scheduler has a constant rate.
 const Setting optimizer_settings[] = {
     {"--optimizer", {"optimizer.type"}, {"optimizer"}, optimizer<&optim::OptimizerOptions::type>},
-    {"--beta1", {"optimizer.params.betas"}, {"optimizer"}, optimizer<&optim::OptimizerOptions::beta1>},
-    {"--beta2", {"optimizer.params.betas"}, {"optimizer"}, optimizer<&optim::OptimizerOptions::beta2>},
+    {"--beta1",
+     {"optimizer.params.betas"},
+     {"optimizer"},
+     optimizer<&optim::OptimizerOptions::beta1>},
+    {"--beta2",
+     {"optimizer.params.betas"},
+     {"optimizer"},
+     optimizer<&optim::OptimizerOptions::beta2>},
     {"--weight-decay",
      {"optimizer.params.weight_decay"},
      {"optimizer"},
@@ -103,7 +123,10 @@ const Setting optimizer_settings[] = {
        o.engine.optimizer.momentum = c.engine.optimizer.momentum;
        o.engine.optimizer.nesterov = c.engine.optimizer.nesterov;
      }},
-    {"--schedule", {"scheduler.type"}, {"optimizer", "scheduler"}, schedule<&optim::Schedule::kind>},
+    {"--schedule",
+     {"scheduler.type"},
+     {"optimizer", "scheduler"},
+     schedule<&optim::Schedule::kind>},
     {"--lr",
      {"optimizer.params.lr", "scheduler.params.warmup_max_lr"},
      {"optimizer", "scheduler"},
@@ -116,7 +139,10 @@ const Setting optimizer_settings[] = {
      {"scheduler.params.warmup_num_steps"},
      {"optimizer", "scheduler"},
      [](const Config& c, TrainOptions& o) { o.warmup = c.schedule.warmup; }},
-    {"--decay", {"scheduler.params.decay_num_steps"}, {"scheduler"}, schedule<&optim::Schedule::decay>},
+    {"--decay",
+     {"scheduler.params.decay_num_steps"},
+     {"scheduler"},
+     schedule<&optim::Schedule::decay>},
     {nullptr,
      {},
      {"scheduler"},
@@ -131,24 +157,30 @@ const Setting optimizer_settings[] = {
 std::string said(const Config& config, const std::vector<const char*>& keys) {
   std::string text;
   for (const char* key : keys)
-    if (config.gives(key)) text += (text.empty() ? "" : ", ") + std::string(key) + " " + config.given.at(key);
+    if (config.gives(key))
+      text += (text.empty() ? "" : ", ") + std::string(key) + " " + config.given.at(key);
   return text;
 }
 
 // The words after an option on the command line; none where it isn't there.
 std::optional<std::string> words_of(const CLI::App& command, const char* name) {
   const CLI::Option* option = name ? command.get_option_no_throw(name) : nullptr;
-  if (!option || option->count() == 0) return std::nullopt;
+  if (!option || option->count() == 0)
+    return std::nullopt;
   return CLI::detail::join(option->results(), " ");
 }
 
 template <class Settings>
-void merge(const CLI::App& command, const Config& config, const Settings& settings, TrainOptions& options) {
+void merge(const CLI::App& command,
+           const Config& config,
+           const Settings& settings,
+           TrainOptions& options) {
   for (const Setting& s : settings) {
     const std::string text = said(config, s.keys);
     if (const auto words = words_of(command, s.option)) {
       if (!text.empty())
-        options.overrides.push_back(fmt::format("{} {} wins over {} of {}", s.option, *words, text, config.source));
+        options.overrides.push_back(
+            fmt::format("{} {} wins over {} of {}", s.option, *words, text, config.source));
     } else if (!text.empty() || !said(config, s.sections).empty()) {
       s.take(config, options);
     }
@@ -161,16 +193,18 @@ void merge_engine(const CLI::App& command, const Config& config, TrainOptions& o
   const char* option = compares ? "--engines" : "--engine";
   const auto words = words_of(command, option);
   const std::string text = said(config, {"zero_optimization.stage"});
-  if (!words && !compares) options.engine.engine = config.engine.engine;
+  if (!words && !compares)
+    options.engine.engine = config.engine.engine;
   else if (!text.empty())
-    options.overrides.push_back(
-        fmt::format("{} {} wins over {} of {}", option, words.value_or("all"), text, config.source));
+    options.overrides.push_back(fmt::format(
+        "{} {} wins over {} of {}", option, words.value_or("all"), text, config.source));
 }
 
 }  // namespace
 
 void merge_config(const CLI::App& command, TrainOptions& options) {
-  if (options.config.empty()) return;
+  if (options.config.empty())
+    return;
   const Config config = dist::read_config(options.config);
   const double lr = config.schedule.lr;
   merge_engine(command, config, options);
@@ -179,15 +213,18 @@ void merge_config(const CLI::App& command, TrainOptions& options) {
   merge(command, config, optimizer_settings, options);
   options.print_every = config.steps_per_print;
   // WarmupCosineLR's rates are shares of the largest, whoever gave that.
-  if (config.schedule.kind == optim::ScheduleKind::warmup_cosine_lr && options.schedule.lr != lr && lr > 0) {
+  if (config.schedule.kind == optim::ScheduleKind::warmup_cosine_lr && options.schedule.lr != lr &&
+      lr > 0) {
     const double scale = options.schedule.lr / lr;
     options.schedule.start_lr *= scale;
-    if (!words_of(command, "--min-lr")) options.schedule.min_lr *= scale;
+    if (!words_of(command, "--min-lr"))
+      options.schedule.min_lr *= scale;
   }
 }
 
 void say_overrides(const TrainOptions& options) {
-  for (const std::string& line : options.overrides) std::printf("%s\n", line.c_str());
+  for (const std::string& line : options.overrides)
+    std::printf("%s\n", line.c_str());
 }
 
 }  // namespace sg::models

@@ -1,4 +1,5 @@
-// What the programs of the model zoo are asked to do: one struct per subcommand, filled from the command line.
+// What the programs of the model zoo are asked to do: one struct per subcommand, filled from the
+// command line.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "dist/comm/sim.h"
 #include "dist/options.h"
 #include "models/data/data.h"
+#include "models/run/values.h"
 #include "models/size_options.h"
 #include "optim/schedules.h"
 
@@ -25,10 +27,6 @@ struct GroupOptions {
   uint64_t device_memory = Pool::unlimited;  // bytes of a rank's device
 };
 
-// f32, bf16 or fp16, as --precision and the receipt say it; anything else is a usage error.
-const char* precision_name(DType precision);
-DType parse_precision(const std::string& text);
-
 struct TrainOptions {
   SizeOptions size;
   DataOptions data;
@@ -36,7 +34,8 @@ struct TrainOptions {
   optim::Schedule schedule{.lr = 1e-3, .min_lr = 1e-4};
   std::optional<int64_t> warmup;  // the schedule's; else 100 steps, or all where there are fewer
   dist::Options engine{.engine = dist::EngineKind::none};
-  std::string config;                  // JSON (dist/config/config.h), whose values merge_config takes over; empty: none
+  std::string
+      config;  // JSON (dist/config/config.h), whose values merge_config takes over; empty: none
   std::vector<std::string> overrides;  // what the command line has otherwise, a line each
 
   int64_t micro_batch = 12;        // 0: what global_batch leaves
@@ -100,15 +99,15 @@ struct PlanOptions {
   std::vector<dist::EngineKind> engines;
   dist::Options engine{.engine = dist::EngineKind::ddp};
   int64_t micro_batch = 1;
-  int threads = 0;              // of a rank's device; 0: this machine's processors dealt to the ranks
+  int threads = 0;  // of a rank's device; 0: this machine's processors dealt to the ranks
   Device dry_device = meta(0);  // where ranks live
   dist::Imitated imitated = dist::Imitated::threads;
   std::string hardware = "h100";
   bool json = false;
 };
 
-// Each names the program's sizes in its help. The structs must outlive parsing, which ends with merge_config where the
-// command has a --config.
+// Each names the program's sizes in its help. The structs must outlive parsing, which ends with
+// merge_config where the command has a --config.
 void add_train_options(CLI::App& app, TrainOptions& options, const std::string& sizes);
 void add_eval_options(CLI::App& app, EvalOptions& options);
 void add_generate_options(CLI::App& app, GenerateOptions& options);
@@ -117,12 +116,9 @@ void add_bench_options(CLI::App& app, BenchOptions& options, const std::string& 
 void add_compare_options(CLI::App& app, CompareOptions& options, const std::string& sizes);
 void add_plan_options(CLI::App& app, PlanOptions& options, const std::string& sizes);
 
-// Takes over what the file of --config says, but for what was given on the command line: that wins, and `overrides`
-// tells. `command` is parsed.
+// Takes over what the file of --config says, but for what was given on the command line: that wins,
+// and `overrides` tells. `command` is parsed.
 void merge_config(const CLI::App& command, TrainOptions& options);
 void say_overrides(const TrainOptions& options);  // to stdout
-
-// "512MiB", "2GiB", "1.5GB", "1048576": bytes; anything else is a usage error that names the option.
-uint64_t parse_bytes(const std::string& option, const std::string& text);
 
 }  // namespace sg::models

@@ -14,12 +14,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 // (batch, rows, columns) as matmul is to see it; turned: it lies in memory the other way round.
 Tensor operand(int64_t batch, int64_t rows, int64_t columns, bool turned, DType dtype) {
-  const Tensor x =
-      turned ? full({batch, columns, rows}, 0.01, dtype).transposed() : full({batch, rows, columns}, 0.01, dtype);
+  const Tensor x = turned ? full({batch, columns, rows}, 0.01, dtype).transposed()
+                          : full({batch, rows, columns}, 0.01, dtype);
   return batch == 1 ? x.select(0, 0) : x;
 }
 
@@ -27,7 +29,8 @@ Tensor operand(int64_t batch, int64_t rows, int64_t columns, bool turned, DType 
 Product part_of(Product p, int64_t largest) {
   while (p.batch * std::max({p.m * p.k, p.k * p.n, p.m * p.n}) > largest) {
     int64_t* const sides[] = {&p.batch, &p.m, &p.k, &p.n};
-    int64_t& longest = **std::max_element(sides, sides + 4, [](auto* a, auto* b) { return *a < *b; });
+    int64_t& longest =
+        **std::max_element(sides, sides + 4, [](auto* a, auto* b) { return *a < *b; });
     longest = (longest + 1) / 2;
   }
   return p;
@@ -51,7 +54,9 @@ double fastest(const Product& p, const PeakOptions& options) {
 
 }  // namespace
 
-std::vector<Product> training_products(const Family& family, const SizeOptions& size, int64_t batch) {
+std::vector<Product> training_products(const Family& family,
+                                       const SizeOptions& size,
+                                       int64_t batch) {
   const std::unique_ptr<LanguageModel> model = build_on_meta(family, size, 1);
   const DeviceGuard guard(model->parameters().front().device());
   const Tensor tokens = empty({batch, *size.context}, DType::i32);

@@ -31,14 +31,20 @@ dist::Traffic step_traffic(const dist::TrafficTable& table, dist::Operation oper
   return table[static_cast<size_t>(operation)][static_cast<size_t>(dist::Phase::step)];
 }
 
-// How long the products take, how long the update, and how long each kind of transfer; what overlaps hides.
-void estimate(EnginePlan& plan, const PlanOptions& options, const std::vector<Product>& computed, const Hardware& on) {
+// How long the products take, how long the update, and how long each kind of transfer; what
+// overlaps hides.
+void estimate(EnginePlan& plan,
+              const PlanOptions& options,
+              const std::vector<Product>& computed,
+              const Hardware& on) {
   double flops = 0;
-  for (const Product& p : computed) flops += p.flops();
+  for (const Product& p : computed)
+    flops += p.flops();
   const double k = options.engine.micro_steps;
   const double products = k * flops / on.flops;
   // The update reads and writes its state once, and reads the gradient.
-  const double update = 2.0 * static_cast<double>(plan.memory.peak(Category::optimizer)) / on.memory_bandwidth;
+  const double update =
+      2.0 * static_cast<double>(plan.memory.peak(Category::optimizer)) / on.memory_bandwidth;
   const auto seconds = [&](std::initializer_list<dist::Operation> operations) {
     double total = 0;
     for (dist::Operation operation : operations) {
@@ -53,16 +59,19 @@ void estimate(EnginePlan& plan, const PlanOptions& options, const std::vector<Pr
   const double parameters = seconds({Operation::all_gather, Operation::broadcast});
   plan.compute_seconds = products + update;
   plan.communication_seconds = gradients + parameters;
-  // Gradients travel beside backward, two thirds of the products. Parameters: ZeRO-1's and 2's beside the next forward,
-  // ZeRO-3's beside all products; replica 0's beside nothing.
+  // Gradients travel beside backward, two thirds of the products. Parameters: ZeRO-1's and 2's
+  // beside the next forward, ZeRO-3's beside all products; replica 0's beside nothing.
   const double beside = plan.engine == dist::EngineKind::zero3 ? products
                         : plan.engine == dist::EngineKind::dp  ? 0
                                                                : products / 3;
   const bool overlap = options.engine.overlap;
-  if (!overlap) plan.exposed_seconds = plan.communication_seconds;
+  if (!overlap)
+    plan.exposed_seconds = plan.communication_seconds;
   else if (plan.engine == dist::EngineKind::zero3)
     plan.exposed_seconds = std::max(0.0, gradients + parameters - products);
-  else plan.exposed_seconds = std::max(0.0, gradients - products * 2 / 3) + std::max(0.0, parameters - beside);
+  else
+    plan.exposed_seconds =
+        std::max(0.0, gradients - products * 2 / 3) + std::max(0.0, parameters - beside);
 }
 
 // What a micro-step's data takes, as Feed holds it.
@@ -70,7 +79,8 @@ struct DryBatch {
   DryBatch(const PlanOptions& options, const dist::Comm& comm) {
     const CategoryScope category(Category::data);
     const Shape shape{options.micro_batch, *options.size.context};
-    const bool scatters = options.engine.engine == dist::EngineKind::dp && comm.size() > 1 && comm.rank() == 0;
+    const bool scatters =
+        options.engine.engine == dist::EngineKind::dp && comm.size() > 1 && comm.rank() == 0;
     const Shape whole{scatters ? options.micro_batch * comm.size() : 0, *options.size.context};
     const Tensor all_tokens = empty(whole, DType::i32), all_targets = empty(whole, DType::i32);
     tokens = empty(shape, DType::i32), targets = empty(shape, DType::i32);
@@ -78,7 +88,10 @@ struct DryBatch {
   Tensor tokens, targets;
 };
 
-void dry_step(LanguageModel& model, dist::Engine& engine, const PlanOptions& options, uint64_t step) {
+void dry_step(LanguageModel& model,
+              dist::Engine& engine,
+              const PlanOptions& options,
+              uint64_t step) {
   for (int j = 0; j < options.engine.micro_steps; ++j) {
     const nn::MicroStepScope scope(1, step, 0);
     const DryBatch batch(options, engine.comm());
@@ -91,7 +104,8 @@ MemoryPeaks peaks_of(const Ledger& ledger) {
   MemoryPeaks peaks{.total = ledger.total_peak(), .setup = ledger.setup_peak()};
   for (int c = 0; c < category_count; ++c)
     peaks.by_category[static_cast<size_t>(c)] = ledger.peak(static_cast<Category>(c));
-  for (Category c : {Category::parameters, Category::gradients, Category::optimizer, Category::accumulation})
+  for (Category c :
+       {Category::parameters, Category::gradients, Category::optimizer, Category::accumulation})
     peaks.model_states += ledger.peak(c);
   return peaks;
 }
@@ -104,13 +118,18 @@ void raise_to(MemoryPeaks& most, const MemoryPeaks& peaks) {
   most.setup = std::max(most.setup, peaks.setup);
 }
 
-EnginePlan run_dry(const Family& family, const PlanOptions& given, dist::EngineKind engine, int rank,
-                   const Hardware& on, const dist::SeesShards& sees) {
+EnginePlan run_dry(const Family& family,
+                   const PlanOptions& given,
+                   dist::EngineKind engine,
+                   int rank,
+                   const Hardware& on,
+                   const dist::SeesShards& sees) {
   PlanOptions options = given;
   options.engine.engine = engine;
   const Device device = options.dry_device;
   const DeviceGuard guard(device);
-  const int threads = options.threads > 0 ? options.threads : std::max(1, available_processors() / options.world);
+  const int threads =
+      options.threads > 0 ? options.threads : std::max(1, available_processors() / options.world);
   configure(device, {.threads = threads});
   pool(device).reset_peaks();
   auto comm = dist::connect_sim(rank, options.world, device, options.imitated, sees);
@@ -127,18 +146,23 @@ EnginePlan run_dry(const Family& family, const PlanOptions& given, dist::EngineK
   plan.memory = pool(device).ledger();
   plan.most = peaks_of(plan.memory);
   plan.traffic = difference(comm->traffic().table(), before);
-  if (on.flops > 0) estimate(plan, options, training_products(family, options.size, options.micro_batch), on);
+  if (on.flops > 0)
+    estimate(plan, options, training_products(family, options.size, options.micro_batch), on);
   return plan;
 }
 
-// What every rank owns of each sum in the order of the engine's calls, found by running one of them.
-std::vector<std::vector<int64_t>> owned_by_rank(const Family& family, const PlanOptions& given,
+// What every rank owns of each sum in the order of the engine's calls, found by running one of
+// them.
+std::vector<std::vector<int64_t>> owned_by_rank(const Family& family,
+                                                const PlanOptions& given,
                                                 dist::EngineKind engine) {
   PlanOptions options = given;
-  options.engine.reduction = dist::Algorithm::ordered;  // the partition is the same, and the group sees it
+  options.engine.reduction =
+      dist::Algorithm::ordered;  // the partition is the same, and the group sees it
   std::vector<std::vector<int64_t>> owned(static_cast<size_t>(options.world));
   run_dry(family, options, engine, 0, {}, [&](const dist::Shards& shards) {
-    for (int rank = 0; rank < shards.ranks(); ++rank) owned[static_cast<size_t>(rank)].push_back(shards.count(rank));
+    for (int rank = 0; rank < shards.ranks(); ++rank)
+      owned[static_cast<size_t>(rank)].push_back(shards.count(rank));
   });
   return owned;
 }
@@ -151,7 +175,8 @@ std::vector<int> ranks_to_plan(const std::vector<std::vector<int64_t>>& owned) {
   for (size_t rank = 1; rank < owned.size(); ++rank)
     candidates.emplace_back(std::accumulate(owned[rank].begin(), owned[rank].end(), int64_t{0}),
                             static_cast<int>(rank));
-  std::stable_sort(candidates.begin(), candidates.end(),
+  std::stable_sort(candidates.begin(),
+                   candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.first > b.first; });
   std::vector<int> chosen;
   for (const auto& [sum, rank] : candidates) {
@@ -160,27 +185,37 @@ std::vector<int> ranks_to_plan(const std::vector<std::vector<int64_t>>& owned) {
       const auto& more = owned[static_cast<size_t>(other)];
       return std::equal(mine.begin(), mine.end(), more.begin(), more.end(), std::less_equal<>());
     });
-    if (!covered) chosen.push_back(rank);
-    if (chosen.size() == most_ranks) break;
+    if (!covered)
+      chosen.push_back(rank);
+    if (chosen.size() == most_ranks)
+      break;
   }
   return chosen;
 }
 
 }  // namespace
 
-EnginePlan plan_rank(const Family& family, const PlanOptions& options, dist::EngineKind engine, int rank,
+EnginePlan plan_rank(const Family& family,
+                     const PlanOptions& options,
+                     dist::EngineKind engine,
+                     int rank,
                      const Hardware& on) {
   return run_dry(family, options, engine, rank, on, {});
 }
 
-EnginePlan plan_engine(const Family& family, const PlanOptions& options, dist::EngineKind engine, const Hardware& on) {
+EnginePlan plan_engine(const Family& family,
+                       const PlanOptions& options,
+                       dist::EngineKind engine,
+                       const Hardware& on) {
   EnginePlan most = plan_rank(family, options, engine, 0, on);
-  if (options.world == 1) return most;
+  if (options.world == 1)
+    return most;
   MemoryPeaks peaks = most.most;
   for (const int rank : ranks_to_plan(owned_by_rank(family, options, engine))) {
     EnginePlan plan = plan_rank(family, options, engine, rank, on);
     raise_to(peaks, plan.most);
-    if (plan.memory.needed() > most.memory.needed()) most = std::move(plan);
+    if (plan.memory.needed() > most.memory.needed())
+      most = std::move(plan);
   }
   most.most = peaks;
   return most;

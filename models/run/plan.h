@@ -1,5 +1,5 @@
-// `plan`: what a training step would hold, send and take at any scale, found by running the real engines on a meta
-// device in a simulated group: nothing is allocated and nothing is computed.
+// `plan`: what a training step would hold, send and take at any scale, found by running the real
+// engines on a meta device in a simulated group: nothing is allocated and nothing is computed.
 #pragma once
 #include <array>
 #include <string>
@@ -42,14 +42,20 @@ struct EnginePlan {
   double step_seconds() const { return compute_seconds + exposed_seconds; }
 };
 
-// A rank's life under an engine, on options.dry_device, which only this thread may use meanwhile. Two steps run, the
-// first recording ZeRO-3's order; the second's traffic counts. The books are those of a real run, to the byte.
-// `options` are resolved.
-EnginePlan plan_rank(const Family& family, const PlanOptions& options, dist::EngineKind engine, int rank,
+// A rank's life under an engine, on options.dry_device, which only this thread may use meanwhile.
+// Two steps run, the first recording ZeRO-3's order; the second's traffic counts. The books are
+// those of a real run, to the byte. `options` are resolved.
+EnginePlan plan_rank(const Family& family,
+                     const PlanOptions& options,
+                     dist::EngineKind engine,
+                     int rank,
                      const Hardware& on = {});
-// The plan of the rank that needs most memory, and in `most` the peaks of all ranks: exact for up to 64 ranks. Ranks
-// that own no more than another of any sum are left out; beyond 64 ranks the eight that own most are planned besides
-// rank 0, and a figure may miss a chunk of 1,024 elements.
-EnginePlan plan_engine(const Family& family, const PlanOptions& options, dist::EngineKind engine, const Hardware& on);
+// The plan of the rank that needs most memory, and in `most` the peaks of all ranks: exact for up
+// to 64 ranks. Ranks that own no more than another of any sum are left out; beyond 64 ranks the
+// eight that own most are planned besides rank 0, and a figure may miss a chunk of 1,024 elements.
+EnginePlan plan_engine(const Family& family,
+                       const PlanOptions& options,
+                       dist::EngineKind engine,
+                       const Hardware& on);
 
 }  // namespace sg::models

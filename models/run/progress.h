@@ -1,4 +1,5 @@
-// What a run shows while it runs: a line that renews itself on a terminal, plain lines elsewhere, and metrics.jsonl.
+// What a run shows while it runs: a line that renews itself on a terminal, plain lines elsewhere,
+// and metrics.jsonl.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -29,7 +30,11 @@ class Progress {
   // under a launcher, every `every`-th step is a line (0: about
   // 20 lines in a run). metrics.jsonl lies in `out` (empty: none); lines of steps
   // from `first_step` on, which a run that was killed left there, are dropped.
-  Progress(bool speaks, int64_t steps, int64_t every, int64_t tokens_per_step, const std::string& out,
+  Progress(bool speaks,
+           int64_t steps,
+           int64_t every,
+           int64_t tokens_per_step,
+           const std::string& out,
            int64_t first_step);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -46,8 +51,8 @@ class Progress {
  private:
   void write_metrics(const Json& line);
   std::string line_of(const StepReport& report) const;
-  // Products' share of a step; none before the peak is known, nor where it was measured too low, beside busy ranks:
-  // then a step seems to take less than its products.
+  // Products' share of a step; none before the peak is known, nor where it was measured too low,
+  // beside busy ranks: then a step seems to take less than its products.
   std::optional<double> mfu(double step_seconds) const;
 
   const bool speaks_, terminal_;

@@ -42,13 +42,18 @@ Owner owner_in(int fd) {
   std::array<char, 512> text{};
   const ssize_t read = ::pread(fd, text.data(), text.size() - 1, 0);
   Owner owner;
-  if (read > 0) std::istringstream(text.data()) >> owner.host >> owner.process;
+  if (read > 0)
+    std::istringstream(text.data()) >> owner.host >> owner.process;
   return owner;
 }
 
 [[noreturn]] void refuse(const std::string& folder, const Owner& owner, const std::string& remedy) {
-  fail(ErrorKind::usage, "{} is in use by process {} on host {}{}", folder, owner.process,
-       owner.host.empty() ? "unknown" : owner.host, remedy);
+  fail(ErrorKind::usage,
+       "{} is in use by process {} on host {}{}",
+       folder,
+       owner.process,
+       owner.host.empty() ? "unknown" : owner.host,
+       remedy);
 }
 
 // Of a file system without locks: whether the process that the file names still runs.
@@ -57,18 +62,23 @@ bool runs_here(const Owner& owner) {
   return process > 0 && process != ::getpid() && (::kill(process, 0) == 0 || errno == EPERM);
 }
 
-// A killed process holds its locks until the last of its threads has left the kernel, which a disk's sync may hold up.
+// A killed process holds its locks until the last of its threads has left the kernel, which a
+// disk's sync may hold up.
 bool is_ending(const Owner& owner) {
-  if (owner.process <= 0 || owner.host != host_name()) return false;
-  if (::kill(static_cast<pid_t>(owner.process), 0) != 0 && errno == ESRCH) return true;
+  if (owner.process <= 0 || owner.host != host_name())
+    return false;
+  if (::kill(static_cast<pid_t>(owner.process), 0) != 0 && errno == ESRCH)
+    return true;
   std::ifstream file(fmt::format("/proc/{}/stat", owner.process));
   std::string text;
   std::getline(file, text);  // "PID (NAME) STATE …"
   const size_t name = text.rfind(')');
-  return name != std::string::npos && name + 2 < text.size() && (text[name + 2] == 'Z' || text[name + 2] == 'X');
+  return name != std::string::npos && name + 2 < text.size() &&
+         (text[name + 2] == 'Z' || text[name + 2] == 'X');
 }
 
-// False, with errno of the last try: somebody who isn't ending holds it, or the file system has no locks.
+// False, with errno of the last try: somebody who isn't ending holds it, or the file system has no
+// locks.
 bool take_lock(int fd) {
   constexpr auto patience = std::chrono::seconds(30);
   const auto begin = std::chrono::steady_clock::now();
@@ -86,8 +96,8 @@ bool take_lock(int fd) {
 
 bool same_file(int fd, const std::string& path) {
   struct stat open, named;
-  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
-         open.st_dev == named.st_dev;
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_ino == named.st_ino && open.st_dev == named.st_dev;
 }
 
 }  // namespace
@@ -98,12 +108,14 @@ RunFolder::RunFolder(const std::string& path) {
   path_ = fs::canonical(path, error).string();
   check(ErrorKind::usage, !error && fs::is_directory(path_), "--out {}: a folder is needed", path);
   file_ = path_ + "/" + lock_name;
-  while (!lock()) ::close(fd_);
+  while (!lock())
+    ::close(fd_);
   const std::string text = fmt::format("{} {}\n", host_name(), ::getpid());
-  const bool written =
-      ::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  const bool written = ::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, text.data(), text.size(), 0) ==
+                                                       static_cast<ssize_t>(text.size());
   const int failure = errno;
-  if (written) return;
+  if (written)
+    return;
   ::close(fd_);
   fail(ErrorKind::io, "{}: write failed: {}", file_, std::generic_category().message(failure));
 }
@@ -112,33 +124,43 @@ RunFolder::RunFolder(const std::string& path) {
 bool RunFolder::lock() {
   fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   const int error = errno;
-  check(ErrorKind::io, fd_ >= 0, "{}: open failed: {}", file_, std::generic_category().message(error));
+  check(ErrorKind::io,
+        fd_ >= 0,
+        "{}: open failed: {}",
+        file_,
+        std::generic_category().message(error));
   const bool locked = take_lock(fd_);
   const bool busy = !locked && errno == EWOULDBLOCK;
   const Owner owner = owner_in(fd_);
   const bool elsewhere = !owner.host.empty() && owner.host != host_name();
   if (busy || elsewhere || (!locked && runs_here(owner))) {
     ::close(fd_);
-    refuse(path_, owner, busy ? "; use another --out" : fmt::format("; where that has ended, remove {}", file_));
+    refuse(path_,
+           owner,
+           busy ? "; use another --out" : fmt::format("; where that has ended, remove {}", file_));
   }
   return same_file(fd_, file_);
 }
 
 RunFolder::~RunFolder() {
-  if (same_file(fd_, file_)) ::unlink(file_.c_str());
+  if (same_file(fd_, file_))
+    ::unlink(file_.c_str());
   ::close(fd_);
 }
 
 std::optional<int64_t> steps_held(const std::string& folder) {
   const auto checkpoints = dist::list_checkpoints(folder);
-  if (!checkpoints.empty()) return static_cast<int64_t>(checkpoints.back().step);
-  if (fs::exists(fs::symlink_status(folder + "/latest"))) return 0;  // it names what is damaged
+  if (!checkpoints.empty())
+    return static_cast<int64_t>(checkpoints.back().step);
+  if (fs::exists(fs::symlink_status(folder + "/latest")))
+    return 0;  // it names what is damaged
   return std::nullopt;
 }
 
 void remove_run(const std::string& folder) {
   remove_tree(folder + "/latest");
-  for (const dist::CheckpointName& name : dist::list_checkpoints(folder)) remove_tree(folder + "/" + name.tag);
+  for (const dist::CheckpointName& name : dist::list_checkpoints(folder))
+    remove_tree(folder + "/" + name.tag);
   remove_tree(folder + "/metrics.jsonl");
 }
 
@@ -148,7 +170,10 @@ std::string followed(const std::string& path) {
   return absent ? path : real.string();
 }
 
-void check_output_option(const std::string& option, const std::string& path, const std::string& out, bool outside) {
+void check_output_option(const std::string& option,
+                         const std::string& path,
+                         const std::string& out,
+                         bool outside) {
   check_output(path);
   const fs::path target = fs::weakly_canonical(path);
   const auto holds_run = [&](const fs::path& folder) {
@@ -159,16 +184,23 @@ void check_output_option(const std::string& option, const std::string& path, con
     if (holds_run(folder)) {
       const std::string first = inside.begin()->string();
       const bool own = own_names.contains(first) || fs::exists(folder / first / "manifest.json");
-      check(!outside && !own, "{} {}: lies in the folder of a run, {}{}", option, path, folder.string(),
+      check(!outside && !own,
+            "{} {}: lies in the folder of a run, {}{}",
+            option,
+            path,
+            folder.string(),
             outside ? "; write it elsewhere" : ", which keeps its own there");
     }
-    if (folder == folder.parent_path()) return;
+    if (folder == folder.parent_path())
+      return;
   }
 }
 
 void check_reports(const TrainOptions& options) {
-  if (!options.receipt.empty()) check_output_option("--receipt", options.receipt, options.out, false);
-  if (!options.trace.empty()) check_output_option("--trace", options.trace, options.out, false);
+  if (!options.receipt.empty())
+    check_output_option("--receipt", options.receipt, options.out, false);
+  if (!options.trace.empty())
+    check_output_option("--trace", options.trace, options.out, false);
 }
 
 }  // namespace sg::models

@@ -3,8 +3,8 @@
 
 namespace sg::models {
 
-// SIGPIPE no longer ends the process. From now on the first of these signals sets a flag; a second ends the process at
-// once.
+// SIGPIPE no longer ends the process. From now on the first of these signals sets a flag; a second
+// ends the process at once.
 void catch_stop_signals();
 bool stop_requested();
 

@@ -10,16 +10,21 @@ namespace {
 
 // What only a look at the disk can refuse. Rank 0 looks, and every rank is told.
 void take_folder(std::optional<RunFolder>& folder, TrainOptions& options, dist::Comm& comm) {
-  comm.agree({"train.folder", dist::Phase::setup}, {{"out", options.out},
-                                                    {"resume", options.resume ? "on" : "off"},
-                                                    {"overwrite", options.overwrite ? "on" : "off"}});
+  comm.agree({"train.folder", dist::Phase::setup},
+             {{"out", options.out},
+              {"resume", options.resume ? "on" : "off"},
+              {"overwrite", options.overwrite ? "on" : "off"}});
   const auto looked = dist::together(dist::ranks_of(comm), [&] {
-    if (comm.rank() != 0) return std::string();
-    if (!options.out.empty()) options.out = folder.emplace(options.out).path();
+    if (comm.rank() != 0)
+      return std::string();
+    if (!options.out.empty())
+      options.out = folder.emplace(options.out).path();
     check_reports(options);
     const auto steps = options.out.empty() ? std::nullopt : steps_held(options.out);
     check(!steps || options.resume || options.overwrite,
-          "{} holds a run of {} steps: --resume, another --out, or --overwrite", options.out, steps.value_or(0));
+          "{} holds a run of {} steps: --resume, another --out, or --overwrite",
+          options.out,
+          steps.value_or(0));
     return options.out;
   });
   options.out = looked[0];
@@ -29,10 +34,13 @@ void take_folder(std::optional<RunFolder>& folder, TrainOptions& options, dist::
 
 void train(const Family& family, const TrainOptions& given, dist::Comm& comm) {
   TrainOptions options = given;
-  if (options.resume && !options.resume->empty()) options.out = *options.resume;
-  check(!options.resume || !options.out.empty(), "train: --resume needs a folder: --resume DIR, or --out DIR");
+  if (options.resume && !options.resume->empty())
+    options.out = *options.resume;
+  check(!options.resume || !options.out.empty(),
+        "train: --resume needs a folder: --resume DIR, or --out DIR");
   check(!options.overwrite || !options.out.empty(), "train: --overwrite needs a folder: --out DIR");
-  check(!options.overwrite || !options.resume, "train: --overwrite and --resume contradict each other");
+  check(!options.overwrite || !options.resume,
+        "train: --overwrite and --resume contradict each other");
   std::optional<RunFolder> folder;
   take_folder(folder, options, comm);
   Dataset data = open_data(family, options);
@@ -40,7 +48,8 @@ void train(const Family& family, const TrainOptions& given, dist::Comm& comm) {
   const bool finished = trainer.run();
   if (finished && !options.receipt.empty()) {
     const Json receipt = trainer.receipt();
-    if (comm.rank() == 0) write_output(options.receipt, receipt.dump(2) + "\n");
+    if (comm.rank() == 0)
+      write_output(options.receipt, receipt.dump(2) + "\n");
   }
 }
 

@@ -27,15 +27,19 @@ using Clock = std::chrono::steady_clock;
 constexpr uint32_t stop_asked = 1, save_busy = 2, save_due = 4;
 
 // MFU is shown beside training, so measuring its peak may cost little time and little memory.
-PeakOptions quick_peak(DType dtype) { return {dtype, 0.002, 1 << 22}; }
+PeakOptions quick_peak(DType dtype) {
+  return {dtype, 0.002, 1 << 22};
+}
 
-// What bits depend on: all of it, or what a reader doesn't know from the options and the line above.
+// What bits depend on: all of it, or what a reader doesn't know from the options and the line
+// above.
 std::string text_of(const std::map<std::string, std::string>& numerics, bool all) {
   std::string text;
   for (const auto& [name, value] : numerics) {
-    const bool shown = all || name == "rules" || name == "seed" || name == "precision" || name == "isa" ||
-                       name == "library" || name == "accumulation";
-    if (shown) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+    const bool shown = all || name == "rules" || name == "seed" || name == "precision" ||
+                       name == "isa" || name == "library" || name == "accumulation";
+    if (shown)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
   }
   return text + (all ? "" : "; all of them: --verbose, or the receipt");
 }
@@ -48,16 +52,20 @@ Dataset open_data(const Family& family, TrainOptions& options) {
   options.data.vocabulary = *limits.vocab;
   Dataset data = open_dataset(options.data);
   family.resolve(options.size, data.vocabulary());
-  check(data.vocabulary() <= *options.size.vocab, "train: the data has {} token ids, --vocab {} holds fewer",
-        data.vocabulary(), *options.size.vocab);
+  check(data.vocabulary() <= *options.size.vocab,
+        "train: the data has {} token ids, --vocab {} holds fewer",
+        data.vocabulary(),
+        *options.size.vocab);
   return data;
 }
 
 Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data, dist::Comm& comm)
     : family_(family), options_(options), data_(std::move(data)), comm_(comm) {
   trace::set_rank(comm_.rank());
-  if (traces()) trace::start(options_.trace);
-  if (comm_.rank() == 0 && !options_.quiet) say_overrides(options_);
+  if (traces())
+    trace::start(options_.trace);
+  if (comm_.rank() == 0 && !options_.quiet)
+    say_overrides(options_);
   pool(comm_.device()).reset_peaks();
   const bool batch_given = options_.global_batch > 0 || options_.accumulation_steps > 0;
   settle_batch();
@@ -65,18 +73,26 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   identify();
   std::optional<dist::CheckpointReader> checkpoint;
   comm_.agree({"train.start", dist::Phase::setup}, agreement());
-  if (options_.resume) adopt(checkpoint.emplace(options_.out, "", dist::ranks_of(comm_)), batch_given);
-  if (options_.engine.engine == dist::EngineKind::automatic) choose();
+  if (options_.resume)
+    adopt(checkpoint.emplace(options_.out, "", dist::ranks_of(comm_)), batch_given);
+  if (options_.engine.engine == dist::EngineKind::automatic)
+    choose();
   model_ = build_on_meta(family_, options_.size, options_.seed);
   identity_.parameters = model_->parameter_count();
   engine_ = dist::initialize(model_->units(), options_.engine, comm_);
   identity_.numerics["accumulation"] = dist::name_of(engine_->options().accumulation);
-  if (checkpoint) restore(*checkpoint);
+  if (checkpoint)
+    restore(*checkpoint);
   run_ = checkpoint && !checkpoint->run().empty() ? checkpoint->run() : unique_suffix().substr(5);
   check_room();
-  if (options_.overwrite && comm_.rank() == 0) remove_run(options_.out);
-  progress_ = std::make_unique<Progress>(comm_.rank() == 0 && !options_.quiet, options_.steps, options_.print_every,
-                                         identity_.tokens_per_step, options_.out, steps_done());
+  if (options_.overwrite && comm_.rank() == 0)
+    remove_run(options_.out);
+  progress_ = std::make_unique<Progress>(comm_.rank() == 0 && !options_.quiet,
+                                         options_.steps,
+                                         options_.print_every,
+                                         identity_.tokens_per_step,
+                                         options_.out,
+                                         steps_done());
   if (options_.async_save && !options_.out.empty())
     saver_ = std::make_unique<dist::AsyncSaver>(engine_->state(), dist::ranks_of(comm_));
   introduce();
@@ -85,20 +101,28 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
 // Splits that are too short are refused now, not after all training.
 void Trainer::check_data() const {
   data_.training_windows(*options_.size.context);
-  if (data_.validation_size() > 0) data_.validation_batches(options_.micro_batch, *options_.size.context);
+  if (data_.validation_size() > 0)
+    data_.validation_batches(options_.micro_batch, *options_.size.context);
 }
 
 // A disk without room for one checkpoint is refused before anything is computed.
 void Trainer::check_room() const {
-  if (options_.out.empty()) return;
+  if (options_.out.empty())
+    return;
   dist::together(dist::ranks_of(comm_), [&] {
     std::set<std::string> kinds;
-    for (const dist::StateEntry& entry : engine_->state()) kinds.insert(entry.kind);
+    for (const dist::StateEntry& entry : engine_->state())
+      kinds.insert(entry.kind);
     std::error_code unknown;
     const uint64_t room = std::filesystem::space(options_.out, unknown).available;
-    const uint64_t needed = sizeof(float) * static_cast<uint64_t>(identity_.parameters) * kinds.size();
-    check(ErrorKind::io, unknown || room >= needed, "--out {}: a checkpoint takes {}, the disk has {} left",
-          options_.out, format_bytes(needed), format_bytes(room));
+    const uint64_t needed =
+        sizeof(float) * static_cast<uint64_t>(identity_.parameters) * kinds.size();
+    check(ErrorKind::io,
+          unknown || room >= needed,
+          "--out {}: a checkpoint takes {}, the disk has {} left",
+          options_.out,
+          format_bytes(needed),
+          format_bytes(room));
     return std::string();
   });
 }
@@ -106,7 +130,8 @@ void Trainer::check_room() const {
 void Trainer::settle_batch() {
   const dist::BatchNames command_line{"--global-batch", "--micro-batch", "accumulation"}, file;
   const dist::BatchSizes sizes =
-      dist::settle({options_.global_batch, options_.micro_batch, options_.accumulation_steps}, comm_.size(),
+      dist::settle({options_.global_batch, options_.micro_batch, options_.accumulation_steps},
+                   comm_.size(),
                    options_.config.empty() ? command_line : file);
   options_.global_batch = sizes.train;
   options_.micro_batch = sizes.micro;
@@ -118,19 +143,24 @@ void Trainer::settle_batch() {
 void Trainer::settle_schedule() {
   constexpr int64_t usual_warmup = 100;
   optim::Schedule& schedule = options_.schedule;
-  if (schedule.steps == 0) schedule.steps = options_.steps;
+  if (schedule.steps == 0)
+    schedule.steps = options_.steps;
   const bool clamped = optim::depends_on_length(schedule.kind);
-  schedule.warmup = options_.warmup.value_or(clamped ? std::min(usual_warmup, schedule.steps) : usual_warmup);
+  schedule.warmup =
+      options_.warmup.value_or(clamped ? std::min(usual_warmup, schedule.steps) : usual_warmup);
   check(schedule.decay == 0 || schedule.kind == optim::ScheduleKind::wsd,
-        "--decay {} has no place in --schedule {}: wsd alone ends in a decay", schedule.decay,
+        "--decay {} has no place in --schedule {}: wsd alone ends in a decay",
+        schedule.decay,
         optim::name_of(schedule.kind));
   schedule.validate();
 }
 
-// The engine that fits. The order of accumulation is settled first: it is the run's, not the engine's.
+// The engine that fits. The order of accumulation is settled first: it is the run's, not the
+// engine's.
 void Trainer::choose() {
   dist::Options& engine = options_.engine;
-  if (engine.accumulation == dist::Accumulation::automatic) engine.accumulation = dist::default_order(engine.engine);
+  if (engine.accumulation == dist::Accumulation::automatic)
+    engine.accumulation = dist::default_order(engine.engine);
   rungs_ = choose_engine(family_, dry_run(), comm_);
   engine.engine = rungs_.back().engine;
   identity_.engine = dist::name_of(engine.engine);
@@ -150,17 +180,27 @@ PlanOptions Trainer::dry_run() const {
 
 void Trainer::introduce() {
   const double measured = static_cast<double>(identity_.parameters) * 1e-6;
-  progress_->note(fmt::format("{} {}: {:.2f} million parameters, engine {} on {}, {} × {} tokens a step", family_.name,
-                              options_.size.size, measured, identity_.engine,
-                              comm_.size() == 1 ? "one rank" : fmt::format("{} ranks", comm_.size()),
-                              options_.global_batch, *options_.size.context));
-  for (const Rung& rung : rungs_) progress_->note(text_of(rung));
+  progress_->note(
+      fmt::format("{} {}: {:.2f} million parameters, engine {} on {}, {} × {} tokens a step",
+                  family_.name,
+                  options_.size.size,
+                  measured,
+                  identity_.engine,
+                  comm_.size() == 1 ? "one rank" : fmt::format("{} ranks", comm_.size()),
+                  options_.global_batch,
+                  *options_.size.context));
+  for (const Rung& rung : rungs_)
+    progress_->note(text_of(rung));
   progress_->note("numerics: " + text_of(identity_.numerics, options_.verbose));
   if (is_16bit(options_.engine.precision))
-    progress_->note(fmt::format("precision {}: products by {}; masters, moments and sums of gradients in f32",
-                                identity_.precision, products_library(options_.engine.precision)));
-  for (const std::string& difference : accepted_) progress_->note(difference);
-  if (steps_done() > 0) progress_->note(fmt::format("resumed after step {}", steps_done()));
+    progress_->note(
+        fmt::format("precision {}: products by {}; masters, moments and sums of gradients in f32",
+                    identity_.precision,
+                    products_library(options_.engine.precision)));
+  for (const std::string& difference : accepted_)
+    progress_->note(difference);
+  if (steps_done() > 0)
+    progress_->note(fmt::format("resumed after step {}", steps_done()));
 }
 
 bool Trainer::run() {
@@ -168,11 +208,14 @@ bool Trainer::run() {
   try {
     finished = train();
   } catch (const Error& e) {
-    // Every rank meets a number that isn't finite in the same step; the save under way is of an earlier, good one.
-    if (e.kind() == ErrorKind::numeric) finish_save_quietly();
+    // Every rank meets a number that isn't finite in the same step; the save under way is of an
+    // earlier, good one.
+    if (e.kind() == ErrorKind::numeric)
+      finish_save_quietly();
     throw;
   }
-  if (traces()) trace::stop();
+  if (traces())
+    trace::stop();
   return finished;
 }
 
@@ -189,31 +232,43 @@ bool Trainer::train() {
   Feed feed(data_, batches, options_.engine.engine == dist::EngineKind::dp, comm_);
   while (steps_done() < options_.steps) {
     const dist::StepResult result = step(feed);
-    if (!(result.flags & save_busy)) poll_save();
+    if (!(result.flags & save_busy))
+      poll_save();
     const bool last = steps_done() == options_.steps, stopping = (result.flags & stop_asked) != 0;
     if (seconds_.size() == 1 && options_.show_mfu && comm_.rank() == 0)
-      progress_->set_peak(options_.engine.micro_steps *
-                          measure_products(training_products(family_, options_.size, options_.micro_batch),
-                                           quick_peak(options_.engine.precision)));
-    if (!last && due(options_.eval_every)) validate();
-    if (last) record_.median_step_ms = 1e3 * median(seconds_);
-    if (last || stopping || due(options_.save_every) || (result.flags & save_due)) save();
-    if (last || stopping) finish_save();
+      progress_->set_peak(
+          options_.engine.micro_steps *
+          measure_products(training_products(family_, options_.size, options_.micro_batch),
+                           quick_peak(options_.engine.precision)));
+    if (!last && due(options_.eval_every))
+      validate();
+    if (last)
+      record_.median_step_ms = 1e3 * median(seconds_);
+    if (last || stopping || due(options_.save_every) || (result.flags & save_due))
+      save();
+    if (last || stopping)
+      finish_save();
     if (stopping && !last) {
-      progress_->note(fmt::format("stopped after step {} as asked{}", steps_done(),
-                                  options_.out.empty() ? "; without --out nothing is saved" : ", saved"));
+      progress_->note(
+          fmt::format("stopped after step {} as asked{}",
+                      steps_done(),
+                      options_.out.empty() ? "; without --out nothing is saved" : ", saved"));
       return false;
     }
   }
-  // After the last save, so that nothing in here can lose it; a finished run that is resumed comes here at once.
-  if (record_.validation.empty() || record_.validation.back().step != steps_done()) validate();
+  // After the last save, so that nothing in here can lose it; a finished run that is resumed comes
+  // here at once.
+  if (record_.validation.empty() || record_.validation.back().step != steps_done())
+    validate();
   return true;
 }
 
 // One clock for all ranks: they save after the same step.
 bool Trainer::save_is_due() const {
-  if (comm_.rank() != 0 || options_.out.empty() || options_.save_minutes == 0) return false;
-  return std::chrono::duration<double>(Clock::now() - saved_at_).count() >= 60 * options_.save_minutes;
+  if (comm_.rank() != 0 || options_.out.empty() || options_.save_minutes == 0)
+    return false;
+  return std::chrono::duration<double>(Clock::now() - saved_at_).count() >=
+         60 * options_.save_minutes;
 }
 
 dist::StepResult Trainer::step(Feed& feed) {
@@ -221,16 +276,20 @@ dist::StepResult Trainer::step(Feed& feed) {
   const double busy = comm_.traffic().busy_seconds(), exposed = comm_.traffic().exposed_seconds();
   const double lr = options_.schedule.at(record_.applied);
   engine_->set_learning_rate(lr);
-  if (stop_requested()) engine_->raise_flags(stop_asked);
-  if (save_is_due()) engine_->raise_flags(save_due);
-  if (saver_ && saver_->busy()) engine_->raise_flags(save_busy);
+  if (stop_requested())
+    engine_->raise_flags(stop_asked);
+  if (save_is_due())
+    engine_->raise_flags(save_due);
+  if (saver_ && saver_->busy())
+    engine_->raise_flags(save_busy);
   const int64_t positions = options_.micro_batch * *options_.size.context;
   dist::StepResult result;
   while (!result.complete) {
     const Batch batch = feed.next();
     nn::MicroStepScope scope(options_.seed, batch.step, batch.first_sample);
-    const Variable loss = engine_->forward([&] { return model_->loss(batch.tokens, batch.targets); },
-                                           dist::Targets{count_targets(batch.targets), positions});
+    const Variable loss =
+        engine_->forward([&] { return model_->loss(batch.tokens, batch.targets); },
+                         dist::Targets{count_targets(batch.targets), positions});
     engine_->backward(loss);
     result = engine_->step();
   }
@@ -242,8 +301,10 @@ dist::StepResult Trainer::step(Feed& feed) {
   record_.loss_scales.push_back(result.loss_scale);
   record_.skipped.push_back(result.skipped);
   record_.samples += options_.global_batch;
-  if (result.applied) ++record_.applied;
-  if (record_.first_step_ms == 0) record_.first_step_ms = 1e3 * seconds_since_start();
+  if (result.applied)
+    ++record_.applied;
+  if (record_.first_step_ms == 0)
+    record_.first_step_ms = 1e3 * seconds_since_start();
   progress_->step({.step = steps_done() - 1,
                    .loss = result.loss,
                    .lr = lr,
@@ -255,7 +316,8 @@ dist::StepResult Trainer::step(Feed& feed) {
 }
 
 void Trainer::validate() {
-  if (data_.validation_size() == 0) return;
+  if (data_.validation_size() == 0)
+    return;
   engine_->synchronize();
   const ValidationOptions options{.rows = options_.micro_batch, .batches = options_.eval_batches};
   record_.validation.push_back({steps_done(), validation_loss(*model_, data_, options, comm_)});

@@ -22,11 +22,13 @@ Dataset open_data(const Family& family, TrainOptions& options);
 
 class Trainer {
  public:
-  // Agrees with the other ranks on all that decides bits, builds the model and its engine, and takes up the checkpoint
-  // that the options ask for. Errors: usage, bad_input (data, checkpoint), peer (ranks that differ).
+  // Agrees with the other ranks on all that decides bits, builds the model and its engine, and
+  // takes up the checkpoint that the options ask for. Errors: usage, bad_input (data, checkpoint),
+  // peer (ranks that differ).
   Trainer(const Family& family, const TrainOptions& options, Dataset data, dist::Comm& comm);
 
-  // Trains to the last step; false: a signal asked to stop before, and what there is has been saved.
+  // Trains to the last step; false: a signal asked to stop before, and what there is has been
+  // saved.
   bool run();
   Json receipt();  // collective, the same on every rank
 
@@ -45,7 +47,9 @@ class Trainer {
   void choose();
   void introduce();
   bool train();
-  bool traces() const { return !options_.trace.empty() && comm_.rank() == 0; }  // one rank writes the file of all
+  bool traces() const {
+    return !options_.trace.empty() && comm_.rank() == 0;
+  }  // one rank writes the file of all
   dist::StepResult step(Feed& feed);
   void report(const dist::StepResult& result, double lr, double seconds);
   void check_data() const;
@@ -72,7 +76,8 @@ class Trainer {
   std::unique_ptr<dist::Engine> engine_;
   std::unique_ptr<Progress> progress_;
   std::string run_;  // which run this is, for its checkpoints
-  std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();  // the last time
+  std::chrono::steady_clock::time_point saved_at_ =
+      std::chrono::steady_clock::now();            // the last time
   SaveReport save_;                                // the last save, or the one under way
   std::unique_ptr<dist::AsyncSaver> saver_;        // null: saves aren't made beside training
   std::vector<double> seconds_;                    // by step of this process

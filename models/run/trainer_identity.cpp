@@ -11,16 +11,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 std::string optimizer_text(const optim::OptimizerOptions& o) {
   if (o.type == "sgd")
-    return fmt::format("sgd momentum {} nesterov {} decay {}", o.momentum, o.nesterov, o.weight_decay);
-  return fmt::format("{} beta {} {} eps {} decay {}", o.type, o.beta1, o.beta2, o.eps, o.weight_decay);
+    return fmt::format(
+        "sgd momentum {} nesterov {} decay {}", o.momentum, o.nesterov, o.weight_decay);
+  return fmt::format(
+      "{} beta {} {} eps {} decay {}", o.type, o.beta1, o.beta2, o.eps, o.weight_decay);
 }
 
 std::string schedule_text(const optim::Schedule& s) {
-  std::string text = fmt::format("{} lr {} to {} warmup {}", optim::name_of(s.kind), s.lr, s.min_lr, s.warmup);
+  std::string text =
+      fmt::format("{} lr {} to {} warmup {}", optim::name_of(s.kind), s.lr, s.min_lr, s.warmup);
   if (s.kind >= optim::ScheduleKind::warmup_lr)
     text += fmt::format(" {} from {}", s.log_warmup ? "log" : "linear", s.start_lr);
   if (s.kind == optim::ScheduleKind::wsd)
@@ -29,9 +34,14 @@ std::string schedule_text(const optim::Schedule& s) {
 }
 
 std::string loss_scale_text(const optim::LossScaleOptions& o) {
-  if (o.fixed > 0) return fmt::format("static {}", o.fixed);
-  return fmt::format("from 2^{} window {} hysteresis {}{} minimum {}", o.initial_power, o.window, o.hysteresis,
-                     o.consecutive_hysteresis ? " consecutive" : "", o.minimum);
+  if (o.fixed > 0)
+    return fmt::format("static {}", o.fixed);
+  return fmt::format("from 2^{} window {} hysteresis {}{} minimum {}",
+                     o.initial_power,
+                     o.window,
+                     o.hysteresis,
+                     o.consecutive_hysteresis ? " consecutive" : "",
+                     o.minimum);
 }
 
 }  // namespace
@@ -53,7 +63,8 @@ void Trainer::identify() {
   identity_.tokens_per_step = options_.global_batch * *size.context;
   auto& numerics = identity_.numerics;
   numerics["rules"] = std::to_string(dist::numerics_rules);
-  for (const auto& [name, value] : identity_.sizes) numerics[name] = std::to_string(value);
+  for (const auto& [name, value] : identity_.sizes)
+    numerics[name] = std::to_string(value);
   numerics["model"] = identity_.model;
   numerics["dropout"] = fmt::format("{}", size.dropout);
   numerics["tied"] = size.tied ? "on" : "off";
@@ -71,14 +82,17 @@ void Trainer::identify() {
   numerics["accumulation"] = dist::name_of(engine.accumulation);
   numerics["precision"] = identity_.precision;
   numerics["gradient_division"] = engine.prescale_gradients ? "at the loss"
-                                  : engine.predivide == 1   ? "after the sum"
-                                                            : fmt::format("by {} at the loss", engine.predivide);
-  if (engine.precision == DType::f16) numerics["loss_scale"] = loss_scale_text(engine.loss_scale);
+                                  : engine.predivide == 1
+                                      ? "after the sum"
+                                      : fmt::format("by {} at the loss", engine.predivide);
+  if (engine.precision == DType::f16)
+    numerics["loss_scale"] = loss_scale_text(engine.loss_scale);
   numerics["communication"] = precision_name(engine.communication.value_or(engine.precision));
   numerics["reduction"] = dist::name_of(engine.reduction);
   numerics["optimizer"] = optimizer_text(engine.optimizer);
   numerics["schedule"] = schedule_text(options_.schedule);
-  if (optim::depends_on_length(options_.schedule.kind)) numerics["steps"] = std::to_string(options_.schedule.steps);
+  if (optim::depends_on_length(options_.schedule.kind))
+    numerics["steps"] = std::to_string(options_.schedule.steps);
   numerics["clip"] = fmt::format("{}", engine.clip);
   numerics["isa"] = kernel_table(comm_.device()).name;
   numerics["library"] = products_library(engine.precision);
@@ -101,7 +115,8 @@ std::map<std::string, std::string> Trainer::agreement() const {
   return fields;
 }
 
-// Before the engine is made: what the run began with that the command line leaves open, and refusal of what differs.
+// Before the engine is made: what the run began with that the command line leaves open, and refusal
+// of what differs.
 void Trainer::adopt(const dist::CheckpointReader& checkpoint, bool batch_given) {
   const Numerics saved = numerics_of(checkpoint);
   if (!options_.warmup) {  // its default follows from a length that may differ
@@ -126,8 +141,12 @@ void Trainer::restore(const dist::CheckpointReader& checkpoint) {
   const SavedRun saved = SavedRun::parse(checkpoint.state(), checkpoint.path());
   engine_->load(checkpoint);
   record_ = saved.record;
-  check(ErrorKind::bad_input, steps_done() <= options_.steps, "resume: {} has done {} steps, --steps asks for {}",
-        checkpoint.path(), steps_done(), options_.steps);
+  check(ErrorKind::bad_input,
+        steps_done() <= options_.steps,
+        "resume: {} has done {} steps, --steps asks for {}",
+        checkpoint.path(),
+        steps_done(),
+        options_.steps);
 }
 
 dist::Checkpoint Trainer::checkpoint() {
@@ -145,27 +164,34 @@ dist::Checkpoint Trainer::checkpoint() {
 }
 
 void Trainer::save() {
-  if (options_.out.empty()) return;
+  if (options_.out.empty())
+    return;
   finish_save();  // one at a time
   const Clock::time_point begin = Clock::now();
   save_ = {.step = steps_done()};
-  if (saver_) saver_->start(options_.out, checkpoint());
-  else dist::save_checkpoint(options_.out, checkpoint(), dist::ranks_of(comm_));
+  if (saver_)
+    saver_->start(options_.out, checkpoint());
+  else
+    dist::save_checkpoint(options_.out, checkpoint(), dist::ranks_of(comm_));
   save_.stall_seconds = seconds_since(begin);
   saved_at_ = Clock::now();
-  if (!saver_) progress_->saved(save_);
+  if (!saver_)
+    progress_->saved(save_);
 }
 
 void Trainer::poll_save() {
-  if (!saver_ || !saver_->under_way()) return;
+  if (!saver_ || !saver_->under_way())
+    return;
   const Clock::time_point begin = Clock::now();
   const bool over = saver_->poll();
   save_.stall_seconds += seconds_since(begin);
-  if (over) progress_->saved(save_);
+  if (over)
+    progress_->saved(save_);
 }
 
 void Trainer::finish_save() {
-  if (!saver_ || !saver_->under_way()) return;
+  if (!saver_ || !saver_->under_way())
+    return;
   const Clock::time_point begin = Clock::now();
   saver_->wait();
   save_.stall_seconds += seconds_since(begin);
@@ -175,7 +201,9 @@ void Trainer::finish_save() {
 void Trainer::finish_save_quietly() {
   try {
     finish_save();
-  } catch (const Error& e) { progress_->note(e.what()); }
+  } catch (const Error& e) {
+    progress_->note(e.what());
+  }
 }
 
 }  // namespace sg::models

@@ -1,5 +1,5 @@
-// The differentiable ops off the straight path: nothing given, nothing in it, targets left out or outside, values at
-// the edge of a derivative, a graph that two threads recorded.
+// The differentiable ops off the straight path: nothing given, nothing in it, targets left out or
+// outside, values at the edge of a derivative, a graph that two threads recorded.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,8 +15,12 @@ namespace {
 
 using Floats = std::vector<float>;
 
-Variable leaf(const Shape& shape, double value = 1) { return Variable(full(shape, value), true); }
-Tensor ids(std::vector<int32_t> values) { return from_vector(values); }
+Variable leaf(const Shape& shape, double value = 1) {
+  return Variable(full(shape, value), true);
+}
+Tensor ids(std::vector<int32_t> values) {
+  return from_vector(values);
+}
 
 struct Row {
   std::string name;
@@ -32,13 +36,15 @@ std::vector<Row> memory_and_pointwise_rows() {
   std::vector<Row> rows = {
       {"reshape", one, [](const Inputs& x) { return reshape(x[0], {-1}); }},
       {"transpose", one, [](const Inputs& x) { return transpose(x[0], 0, 1); }},
-      {"permute", one,
+      {"permute",
+       one,
        [](const Inputs& x) {
          return permute(x[0], {1, 0});
        }},
       {"slice", one, [](const Inputs& x) { return slice(x[0], 1, 1, 2); }},
       {"select", one, [](const Inputs& x) { return select(x[0], 1, 1); }},
-      {"expand", one,
+      {"expand",
+       one,
        [](const Inputs& x) {
          return expand(x[0], {2, x[0].size(0), 3});
        }},
@@ -61,7 +67,9 @@ std::vector<Row> memory_and_pointwise_rows() {
          return Inputs{leaf({n, 3}), leaf({3}), leaf({n, 3})};
        },
        [](const Inputs& x) { return mul_add(x[0], x[1], x[2]); }},
-      {"where", two, [](const Inputs& x) { return where(full({3}, 1, DType::boolean), x[0], x[1]); }},
+      {"where",
+       two,
+       [](const Inputs& x) { return where(full({3}, 1, DType::boolean), x[0], x[1]); }},
       {"add", one, [](const Inputs& x) { return add(x[0], 2.0); }},
       {"scale", one, [](const Inputs& x) { return scale(x[0], 2); }},
       {"pow", one, [](const Inputs& x) { return pow(x[0], 3); }},
@@ -71,14 +79,16 @@ std::vector<Row> memory_and_pointwise_rows() {
       {"min", one, [](const Inputs& x) { return min(x[0], {1}); }},
   };
   using enum PointwiseOp;
-  for (const PointwiseOp f : {neg, abs, exp, log, sqrt, rsqrt, tanh, sigmoid, relu, gelu, gelu_tanh, silu})
+  for (const PointwiseOp f :
+       {neg, abs, exp, log, sqrt, rsqrt, tanh, sigmoid, relu, gelu, gelu_tanh, silu})
     rows.push_back({"unary", one, [f](const Inputs& x) { return unary(f, x[0]); }});
   return rows;
 }
 
 Tensor counting(int64_t n) {
   std::vector<int32_t> values(static_cast<size_t>(n));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i) % 3;
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<int32_t>(i) % 3;
   return ids(values);
 }
 
@@ -131,7 +141,9 @@ std::vector<Row> product_and_row_rows() {
 }
 
 std::vector<Row> table_attention_and_loss_rows() {
-  const auto heads = [](int64_t n) { return Inputs{leaf({2, 2, n, 4}), leaf({2, 2, n, 4}), leaf({2, 2, n, 4})}; };
+  const auto heads = [](int64_t n) {
+    return Inputs{leaf({2, 2, n, 4}), leaf({2, 2, n, 4}), leaf({2, 2, n, 4})};
+  };
   const auto sequences = [](int64_t n) { return Inputs{leaf({n, 4, 12})}; };
   return {
       {"gather_rows",
@@ -154,8 +166,12 @@ std::vector<Row> table_attention_and_loss_rows() {
          return Inputs{leaf({2, n, 2, 4})};
        },
        [](const Inputs& x) { return rope(x[0], counting(x[0].size(1)), 1e4f); }},
-      {"attention", heads, [](const Inputs& x) { return attention(x[0], x[1], x[2], {.causal = true}); }},
-      {"attention_qkv", sequences, [](const Inputs& x) { return attention_qkv(x[0], 2, {.causal = true}); }},
+      {"attention",
+       heads,
+       [](const Inputs& x) { return attention(x[0], x[1], x[2], {.causal = true}); }},
+      {"attention_qkv",
+       sequences,
+       [](const Inputs& x) { return attention_qkv(x[0], 2, {.causal = true}); }},
       {"attention_qkv",
        [](int64_t n) {
          return Inputs{leaf({2, n, 12})};
@@ -183,11 +199,13 @@ std::vector<Row> all_rows() {
 
 bool finite(const Tensor& x) {
   for (const float value : cast(x, DType::f32).to_vector<float>())
-    if (!std::isfinite(value)) return false;
+    if (!std::isfinite(value))
+      return false;
   return true;
 }
 
-// Every gradient has its input's shape and no value that nobody computed; a weight's is zero where no row used it.
+// Every gradient has its input's shape and no value that nobody computed; a weight's is zero where
+// no row used it.
 TEST(Arguments, EmptyBatchesGoForwardAndBackward) {
   for (const Row& row : all_rows()) {
     for (const int64_t n : {5, 0}) {
@@ -195,13 +213,18 @@ TEST(Arguments, EmptyBatchesGoForwardAndBackward) {
       SCOPED_TRACE(row.name + " of " + std::to_string(n));
       try {
         backward(sum(cast(row.call(inputs), DType::f32)));
-      } catch (const Error& e) { ADD_FAILURE() << e.what(); }
+      } catch (const Error& e) {
+        ADD_FAILURE() << e.what();
+      }
       for (const Variable& x : inputs) {
-        if (!x.grad().defined()) continue;
+        if (!x.grad().defined())
+          continue;
         EXPECT_EQ(x.grad().shape(), x.shape());
         EXPECT_TRUE(finite(x.grad()));
         const Floats zeros(static_cast<size_t>(x.numel()), 0);
-        if (n == 0 && row.name != "add" && row.name != "sub") { EXPECT_EQ(x.grad().to_vector<float>(), zeros); }
+        if (n == 0 && row.name != "add" && row.name != "sub") {
+          EXPECT_EQ(x.grad().to_vector<float>(), zeros);
+        }
       }
     }
   }
@@ -218,31 +241,37 @@ TEST(Arguments, ProductsOverNothingHaveTheirBiasAndItsGradient) {
 TEST(Arguments, UndefinedVariablesAreNamedWithTheirOp) {
   for (const Row& row : all_rows()) {
     for (size_t i = 0; i < row.inputs(5).size(); ++i) {
-      if (row.optional.contains(i) || row.name == "gather_rows" || row.name == "embedding") continue;
+      if (row.optional.contains(i) || row.name == "gather_rows" || row.name == "embedding")
+        continue;
       Inputs inputs = row.inputs(5);
       inputs[i] = {};
       const auto message = test::error_of(ErrorKind::usage, [&] { row.call(inputs); });
       EXPECT_NE(message.find("undefined"), std::string::npos) << row.name << ": " << message;
     }
   }
-  for (const auto& call : std::vector<std::function<void()>>{
-           [] { embedding(Variable(), counting(2)); }, [] { gather_rows(Variable(), counting(2)); },
-           [] {
-             embedding(leaf({3, 4}), Tensor());
-           },
-           [] {
-             cross_entropy(leaf({2, 4}), Tensor());
-           },
-           [] {
-             classifier_loss(leaf({2, 4}), leaf({3, 4}), Tensor());
-           },
-           [] { where(Tensor(), leaf({2}), leaf({2})); },
-           [] {
-             rope(leaf({2, 2, 2, 4}), Tensor(), 1e4f);
-           },
-           [] { backward(Variable()); }, [] { Variable().set_requires_grad(true); }, [] { Variable().name(); },
-           [] { Variable().detach(); }, [] { Variable().set_grad({}); }, [] { Variable().is_leaf(); },
-           [] { Variable(Tensor(), true); }}) {
+  for (const auto& call :
+       std::vector<std::function<void()>>{[] { embedding(Variable(), counting(2)); },
+                                          [] { gather_rows(Variable(), counting(2)); },
+                                          [] {
+                                            embedding(leaf({3, 4}), Tensor());
+                                          },
+                                          [] {
+                                            cross_entropy(leaf({2, 4}), Tensor());
+                                          },
+                                          [] {
+                                            classifier_loss(leaf({2, 4}), leaf({3, 4}), Tensor());
+                                          },
+                                          [] { where(Tensor(), leaf({2}), leaf({2})); },
+                                          [] {
+                                            rope(leaf({2, 2, 2, 4}), Tensor(), 1e4f);
+                                          },
+                                          [] { backward(Variable()); },
+                                          [] { Variable().set_requires_grad(true); },
+                                          [] { Variable().name(); },
+                                          [] { Variable().detach(); },
+                                          [] { Variable().set_grad({}); },
+                                          [] { Variable().is_leaf(); },
+                                          [] { Variable(Tensor(), true); }}) {
     EXPECT_NE(test::error_of(ErrorKind::usage, call).find("undefined"), std::string::npos);
   }
 }
@@ -250,8 +279,9 @@ TEST(Arguments, UndefinedVariablesAreNamedWithTheirOp) {
 TEST(Arguments, GradientsStayOnTheirDevice) {
   const Variable x = leaf({2});
   EXPECT_THROW(backward(x * x, {.seed = empty({2}, DType::f32, meta())}), Error);
-  const Variable y =
-      record("user", x.tensor(), {x}, [](const Tensor&) -> Gradients { return {empty({2}, DType::f32, meta())}; });
+  const Variable y = record("user", x.tensor(), {x}, [](const Tensor&) -> Gradients {
+    return {empty({2}, DType::f32, meta())};
+  });
   EXPECT_THROW(backward(sum(y)), Error);
 }
 
@@ -272,14 +302,16 @@ TEST(Targets, MinusOneAloneLeavesARowOutOfSumMeanAndGradient) {
     EXPECT_EQ(g[24 + i], 0);
   }
   for (const int32_t wrong : {-100, -2, 8, 1 << 30}) {
-    for (const auto& call : std::vector<std::function<void()>>{[&] {
-                                                                 cross_entropy(logits, ids({1, 2, wrong, -1}));
-                                                               },
-                                                               [&] {
-                                                                 classifier_loss(x, w, ids({1, 2, wrong, -1}));
-                                                               }}) {
+    for (const auto& call :
+         std::vector<std::function<void()>>{[&] {
+                                              cross_entropy(logits, ids({1, 2, wrong, -1}));
+                                            },
+                                            [&] {
+                                              classifier_loss(x, w, ids({1, 2, wrong, -1}));
+                                            }}) {
       const auto message = test::error_of(ErrorKind::usage, call);
-      EXPECT_NE(message.find(fmt::format("target {} at position (2) isn't in [0, 8)", wrong)), std::string::npos)
+      EXPECT_NE(message.find(fmt::format("target {} at position (2) isn't in [0, 8)", wrong)),
+                std::string::npos)
           << message;
     }
   }
@@ -294,7 +326,8 @@ TEST(Derivatives, OfPowersAtZero) {
     const Variable x(from_vector<float>({0, 2}), true);
     backward(sum(pow(x, exponent)));
     const auto found = x.grad().to_vector<float>();
-    for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(found[i], expected[i], 1e-5) << "x^" << exponent;
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_NEAR(found[i], expected[i], 1e-5) << "x^" << exponent;
   }
 }
 
@@ -302,7 +335,8 @@ TEST(Derivatives, OfPowersAtZero) {
 
 TEST(Threads, MayRecordPartsOfOneGraph) {
   const Variable x(from_vector<float>({2}), true, "x");
-  for (int i = 0; i < 10; ++i) static_cast<void>(x * x);  // this thread has recorded some ops
+  for (int i = 0; i < 10; ++i)
+    static_cast<void>(x * x);  // this thread has recorded some ops
   const Variable y = x * x;
   Variable z;
   std::thread([&] { z = scale(y, 3) * y; }).join();

@@ -1,4 +1,5 @@
-// The backward engine: what reaches leaves, in which order, once or again, and what it says about mistakes.
+// The backward engine: what reaches leaves, in which order, once or again, and what it says about
+// mistakes.
 #include "autograd/backward.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +12,9 @@ namespace {
 Variable leaf(std::vector<float> values, const Shape& shape, std::string name = {}) {
   return Variable(from_vector(values, shape), true, std::move(name));
 }
-std::vector<float> values(const Tensor& x) { return x.to_vector<float>(); }
+std::vector<float> values(const Tensor& x) {
+  return x.to_vector<float>();
+}
 using Floats = std::vector<float>;
 
 // Expects an error whose message contains every one of `parts`.
@@ -21,7 +24,8 @@ void expect_error(F&& f, std::initializer_list<const char*> parts) {
     f();
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
-    for (const char* part : parts) EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    for (const char* part : parts)
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
   }
 }
 
@@ -61,7 +65,8 @@ TEST(Backward, RetainedGraphsRunAgain) {
 }
 
 TEST(Backward, ReportsReachedLeavesAndLeavesTheRestAlone) {
-  const Variable used = leaf({1}, {1}, "used"), unused = leaf({1}, {1}, "unused"), frozen(from_vector<float>({2}));
+  const Variable used = leaf({1}, {1}, "used"), unused = leaf({1}, {1}, "unused"),
+                 frozen(from_vector<float>({2}));
   const std::vector<Variable> reached = backward(used * frozen);
   ASSERT_EQ(reached.size(), 1u);
   EXPECT_EQ(reached[0], used);
@@ -86,7 +91,8 @@ TEST(Backward, NothingIsRecordedUnderNoGrad) {
 TEST(Backward, LongChainsNeedNoStack) {
   const Variable x = leaf({1}, {1});
   Variable y = x;
-  for (int i = 0; i < 100'000; ++i) y = add(y, 1);
+  for (int i = 0; i < 100'000; ++i)
+    y = add(y, 1);
   backward(y, {.retain_graph = true});
   EXPECT_EQ(values(x.grad()), (Floats{1}));
 }
@@ -101,7 +107,8 @@ TEST(Backward, SavedTensorsGoAsThePassGoesOn) {
     backward(y);
     held = pool(cpu()).ledger().held(Category::activations);
   }
-  EXPECT_LT(held, 4096u);  // the root and what lies around it; each of the products holds 4,000 bytes
+  EXPECT_LT(held,
+            4096u);  // the root and what lies around it; each of the products holds 4,000 bytes
 }
 
 // ---- custom functions
@@ -112,7 +119,9 @@ struct Cube {
     x = Saved(input);
     return mul(input.tensor(), mul(input.tensor(), input.tensor()));
   }
-  Gradients backward(const Tensor& g) const { return {scale(mul(g, mul(x.tensor(), x.tensor())), 3)}; }
+  Gradients backward(const Tensor& g) const {
+    return {scale(mul(g, mul(x.tensor(), x.tensor())), 3)};
+  }
 };
 
 TEST(Backward, RunsAUsersOwnFunction) {
@@ -124,11 +133,20 @@ TEST(Backward, RunsAUsersOwnFunction) {
 TEST(Backward, ChecksAUsersGradients) {
   const Variable x = leaf({1, 2}, {2});
   const auto with = [&](Gradients gradients) {
-    return record("mine", scale(x.tensor(), 1), {x}, [gradients](const Tensor&) { return gradients; });
+    return record(
+        "mine", scale(x.tensor(), 1), {x}, [gradients](const Tensor&) { return gradients; });
   };
   const Tensor seed = from_vector<float>({1, 1});
-  expect_error([&] { backward(with({from_vector<float>({1, 1, 1})}), {.seed = seed}); }, {"mine", "(3)", "(2)"});
-  expect_error([&] { backward(with({from_vector<double>({1, 1})}), {.seed = seed}); }, {"mine", "f64", "f32"});
+  expect_error(
+      [&] {
+        backward(with({from_vector<float>({1, 1, 1})}), {.seed = seed});
+      },
+      {"mine", "(3)", "(2)"});
+  expect_error(
+      [&] {
+        backward(with({from_vector<double>({1, 1})}), {.seed = seed});
+      },
+      {"mine", "f64", "f32"});
   expect_error([&] { backward(with({}), {.seed = seed}); }, {"mine", "0 gradients for 1 inputs"});
 }
 
@@ -168,9 +186,12 @@ TEST(Gradients, AreAdoptedWithoutACopyAndBookedAsGradients) {
 }
 
 TEST(Gradients, OfAResultAreNotOverwrittenWhileSomebodyHoldsThem) {
-  const Variable x = leaf({1, 2, 3, 4}, {2, 2}), w = leaf({1, 2, 2, 1}, {2, 2}), gain = leaf({1, 2}, {2});
-  for (const Variable& y : {linear_activation(PointwiseOp::gelu, x, w, {}), layernorm(x, gain, {}, 1e-5f),
-                            rmsnorm(x, gain, 1e-5f), layernorm(x, x, gain, {}, 1e-5f).y}) {
+  const Variable x = leaf({1, 2, 3, 4}, {2, 2}), w = leaf({1, 2, 2, 1}, {2, 2}),
+                 gain = leaf({1, 2}, {2});
+  for (const Variable& y : {linear_activation(PointwiseOp::gelu, x, w, {}),
+                            layernorm(x, gain, {}, 1e-5f),
+                            rmsnorm(x, gain, 1e-5f),
+                            layernorm(x, x, gain, {}, 1e-5f).y}) {
     Tensor kept;
     const Variable z = record("keep", clone(y.tensor()), {y}, [&](const Tensor& g) -> Gradients {
       kept = scale(g, 3);
@@ -192,7 +213,8 @@ TEST(Gradients, LazyOnesAreOnlyComputedWhereWanted) {
   int written = 0;
   const auto writer = [&](const Tensor& out, bool accumulate) {
     ++written;
-    if (!accumulate) fill_(out, 1);
+    if (!accumulate)
+      fill_(out, 1);
   };
   const auto lazily = [&] {
     return record("lazy", clone(x.tensor()), {x, frozen}, [&](const Tensor& g) -> Gradients {
@@ -212,7 +234,9 @@ TEST(Gradients, AHookFiresOnceWithTheLastContribution) {
   };
   const uint64_t id = tied.on_gradient(note);
   other.on_gradient(note);
-  const auto loss = [&] { return tied * (other * tied); };  // tied's last contribution comes after other's
+  const auto loss = [&] {
+    return tied * (other * tied);
+  };  // tied's last contribution comes after other's
   backward(loss());
   EXPECT_EQ(order, (std::vector<std::string>{"other=4", "tied=12"}));
   tied.remove_hook(id);

@@ -17,7 +17,8 @@ struct Block {
     uint64_t op = 0;
     const auto parameter = [&](const Shape& shape) {
       ++op;
-      parameters.emplace_back(cast(random_normal(shape, {.seed = 7, .op = op}), dtype), true, std::to_string(op));
+      parameters.emplace_back(
+          cast(random_normal(shape, {.seed = 7, .op = op}), dtype), true, std::to_string(op));
     };
     parameter({11, 8});  // the table, tied to the classifier
     parameter({8});
@@ -33,14 +34,17 @@ struct Block {
   Variable loss() const {
     const auto& p = parameters;
     const Variable x = embedding(p[0], ids);
-    const Variable a = attention_qkv(linear(layernorm(x, p[1], p[2], 1e-5f), p[3]), 2, {.causal = true});
+    const Variable a =
+        attention_qkv(linear(layernorm(x, p[1], p[2], 1e-5f), p[3]), 2, {.causal = true});
     const NormedSum n = layernorm(a, x, p[1], p[2], 1e-5f);
     const Variable h = linear(linear_activation(PointwiseOp::gelu_tanh, n.y, p[4], p[5]), p[6]);
     return classifier_loss(n.sum + dropout(h, 0.1f, {.seed = 9}), p[0], targets);
   }
 };
 
-std::vector<float> as_floats(const Tensor& x) { return cast(x, DType::f32).to_vector<float>(); }
+std::vector<float> as_floats(const Tensor& x) {
+  return cast(x, DType::f32).to_vector<float>();
+}
 
 // |a − b| / |b|
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
@@ -62,8 +66,10 @@ TEST(Devices, SixteenBitGradientsHaveTheParametersDType) {
     EXPECT_EQ(backward(loss).size(), block.parameters.size());
     for (size_t i = 0; i < block.parameters.size(); ++i) {
       ASSERT_EQ(block.parameters[i].grad().dtype(), dtype);
-      const auto found = as_floats(block.parameters[i].grad()), expected = as_floats(exact.parameters[i].grad());
-      EXPECT_LT(distance(found, expected), dtype == DType::bf16 ? 0.1 : 0.01) << block.parameters[i].name();
+      const auto found = as_floats(block.parameters[i].grad()),
+                 expected = as_floats(exact.parameters[i].grad());
+      EXPECT_LT(distance(found, expected), dtype == DType::bf16 ? 0.1 : 0.01)
+          << block.parameters[i].name();
     }
   }
 }
@@ -75,7 +81,8 @@ TEST(Devices, OnMetaShapesAndBooksAreKept) {
     pool(device).reset_peaks();
     const uint64_t before = pool(device).ledger().total();
     backward(block.loss());
-    for (const Variable& parameter : block.parameters) EXPECT_EQ(parameter.grad().shape(), parameter.shape());
+    for (const Variable& parameter : block.parameters)
+      EXPECT_EQ(parameter.grad().shape(), parameter.shape());
     return pool(device).ledger().total_peak() - before;
   };
   EXPECT_EQ(peak(meta()), peak(cpu()));
@@ -96,8 +103,10 @@ TEST(Devices, ThreadsKeepTheirOwnGraphs) {
       }
     });
   }
-  for (std::thread& rank : ranks) rank.join();
-  for (const auto& gradient : seen) EXPECT_EQ(gradient, alone.parameters[0].grad().to_vector<float>());
+  for (std::thread& rank : ranks)
+    rank.join();
+  for (const auto& gradient : seen)
+    EXPECT_EQ(gradient, alone.parameters[0].grad().to_vector<float>());
 }
 
 }  // namespace

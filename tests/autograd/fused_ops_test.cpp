@@ -1,4 +1,5 @@
-// A fused op rounds where its parts would store (numerics, rule 9): the same bits, forward and backward.
+// A fused op rounds where its parts would store (numerics, rule 9): the same bits, forward and
+// backward.
 #include <gtest/gtest.h>
 
 #include "autograd/ops.h"
@@ -32,13 +33,15 @@ TEST(FusedOps, ANormOfASumHasTheBitsOfItsParts) {
     const Inputs fused(dtype), parts(dtype);
     const Variable s = parts.x + parts.residual;
     const std::vector<Floats> expected = parts.results({rmsnorm(s, parts.gain, 1e-5f), s});
-    EXPECT_EQ(fused.results(rmsnorm(fused.x, fused.residual, fused.gain, 1e-5f)), expected) << name_of(dtype);
+    EXPECT_EQ(fused.results(rmsnorm(fused.x, fused.residual, fused.gain, 1e-5f)), expected)
+        << name_of(dtype);
   }
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Inputs fused(dtype), parts(dtype);
     const Variable s = parts.x + parts.residual;
     const std::vector<Floats> expected = parts.results({layernorm(s, parts.gain, {}, 1e-5f), s});
-    EXPECT_EQ(fused.results(layernorm(fused.x, fused.residual, fused.gain, {}, 1e-5f)), expected) << name_of(dtype);
+    EXPECT_EQ(fused.results(layernorm(fused.x, fused.residual, fused.gain, {}, 1e-5f)), expected)
+        << name_of(dtype);
   }
 }
 

@@ -1,4 +1,5 @@
-// The fused classifier's gradients are made in forward for the seed that is expected; that must show in speed alone.
+// The fused classifier's gradients are made in forward for the seed that is expected; that must
+// show in speed alone.
 #include <gtest/gtest.h>
 
 #include "autograd/ops.h"
@@ -17,12 +18,15 @@ struct Head {
   Variable loss() const { return classifier_loss(x, weight, targets); }
   Floats gradients() const {
     Floats all = x.grad().to_vector<float>();
-    for (float g : weight.grad().to_vector<float>()) all.push_back(g);
+    for (float g : weight.grad().to_vector<float>())
+      all.push_back(g);
     return all;
   }
 };
 
-Tensor seed_of(float value) { return full({}, value); }
+Tensor seed_of(float value) {
+  return full({}, value);
+}
 
 TEST(ClassifierLoss, AgreesWithItsParts) {
   const Head fused, parts;
@@ -31,7 +35,8 @@ TEST(ClassifierLoss, AgreesWithItsParts) {
   backward(a);
   backward(b);
   const Floats found = fused.gradients(), expected = parts.gradients();
-  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-6) << i;
+  for (size_t i = 0; i < found.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], 1e-6) << i;
 }
 
 TEST(ClassifierLoss, AnExpectedSeedGivesThatSeedsGradients) {
@@ -43,7 +48,8 @@ TEST(ClassifierLoss, AnExpectedSeedGivesThatSeedsGradients) {
     const ExpectedSeed other(0.5f);
     backward(unexpected.loss(), {.seed = seed_of(1024)});
   }
-  EXPECT_EQ(expected.gradients(), unexpected.gradients());  // powers of two: a late multiplication is exact
+  EXPECT_EQ(expected.gradients(),
+            unexpected.gradients());  // powers of two: a late multiplication is exact
 }
 
 TEST(ClassifierLoss, TheWeightsGradientIsHandedOverWithoutACopy) {
@@ -54,7 +60,8 @@ TEST(ClassifierLoss, TheWeightsGradientIsHandedOverWithoutACopy) {
   backward(loss);
   const Ledger after = pool(cpu()).ledger();
   EXPECT_LT(after.total_peak() - before, head.weight.tensor().bytes());  // the seed
-  EXPECT_EQ(after.held(Category::gradients), head.weight.tensor().bytes() + head.x.tensor().bytes());
+  EXPECT_EQ(after.held(Category::gradients),
+            head.weight.tensor().bytes() + head.x.tensor().bytes());
 }
 
 TEST(ClassifierLoss, NoGradientsAreMadeWhereNoneAreWanted) {
@@ -71,7 +78,8 @@ TEST(ClassifierLoss, ARetainedGraphGivesTheSameAgain) {
   const Variable loss = head.loss();
   backward(loss, {.retain_graph = true});
   Floats twice = head.gradients();
-  for (float& g : twice) g += g;
+  for (float& g : twice)
+    g += g;
   backward(loss);
   EXPECT_EQ(head.gradients(), twice);
 }
@@ -96,7 +104,8 @@ TEST(ClassifierLoss, ATiedWeightTakesBothContributions) {
   backward(cross_entropy(linear(tied(parts), parts.weight), parts.targets));
   EXPECT_EQ(complete, 1);
   const Floats found = head.gradients(), expected = parts.gradients();
-  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-6) << i;
+  for (size_t i = 0; i < found.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], 1e-6) << i;
 }
 
 // ---- where a pass is expected, the weight's gradient is made in the weight's gradient buffer
@@ -108,7 +117,9 @@ struct BufferedHead : Head {
     weight.set_gradient_buffer([this] { return gradient(); });
   }
   Tensor gradient() const { return buffer.slice(0, 8, 48).reshape({5, 8}); }
-  Variable other_loss() const { return classifier_loss(x, weight, from_vector<int64_t>({1, 1, 3, 0, -1, 2})); }
+  Variable other_loss() const {
+    return classifier_loss(x, weight, from_vector<int64_t>({1, 1, 3, 0, -1, 2}));
+  }
   Variable expected_loss() const {
     const ExpectedSeed scope(1);
     return loss();
@@ -122,14 +133,16 @@ TEST(ClassifierLoss, IsMadeInTheWeightsGradientBufferWhereAPassIsExpected) {
   const Variable unexpected = buffered.loss();
   EXPECT_EQ(buffered.gradient().to_vector<float>(), Floats(40, -7)) << "somebody may still need it";
   const Variable loss = buffered.expected_loss();
-  EXPECT_EQ(buffered.gradient().to_vector<float>(), head.weight.grad().to_vector<float>()) << "in forward";
+  EXPECT_EQ(buffered.gradient().to_vector<float>(), head.weight.grad().to_vector<float>())
+      << "in forward";
   EXPECT_FALSE(buffered.weight.grad().defined());
   pool(cpu()).reset_peaks();
   const Ledger before = pool(cpu()).ledger();
   backward(loss);
   EXPECT_EQ(buffered.gradients(), head.gradients());
   EXPECT_EQ(buffered.weight.grad().storage(), buffered.buffer.storage());
-  EXPECT_LT(pool(cpu()).ledger().total_peak() - before.total(), head.weight.tensor().bytes()) << "no copy";
+  EXPECT_LT(pool(cpu()).ledger().total_peak() - before.total(), head.weight.tensor().bytes())
+      << "no copy";
   EXPECT_EQ(buffered.buffer.slice(0, 0, 8).to_vector<float>(), Floats(8, -7));
   EXPECT_EQ(buffered.buffer.slice(0, 48, 56).to_vector<float>(), Floats(8, -7));
 }
@@ -139,7 +152,9 @@ Floats after(const BufferedHead& h, const Variable& loss, const BackwardOptions&
   backward(loss, options);
   return h.weight.grad().to_vector<float>();
 }
-Variable squares(const Variable& x) { return sum(x * x); }
+Variable squares(const Variable& x) {
+  return sum(x * x);
+}
 
 // What may come between forward and backward: the weight's gradients after each pass.
 using Passes = std::function<std::vector<Floats>(const BufferedHead&)>;
@@ -183,7 +198,9 @@ std::vector<std::pair<const char*, Passes>> passes_over_the_buffer() {
          return std::vector<Floats>{once, after(h, loss)};
        }},
       {"another seed",
-       [](const BufferedHead& h) { return std::vector<Floats>{after(h, h.loss(), {.seed = seed_of(3)})}; }},
+       [](const BufferedHead& h) {
+         return std::vector<Floats>{after(h, h.loss(), {.seed = seed_of(3)})};
+       }},
       {"the buffer is asked for",
        [](const BufferedHead& h) {
          const Variable loss = h.loss();
@@ -192,8 +209,8 @@ std::vector<std::pair<const char*, Passes>> passes_over_the_buffer() {
        }},
       {"recomputed after another use",
        [](const BufferedHead& h) {
-         const Variable loss =
-             recompute([&](const Variable& x) { return classifier_loss(x, h.weight, h.targets); }, h.x);
+         const Variable loss = recompute(
+             [&](const Variable& x) { return classifier_loss(x, h.weight, h.targets); }, h.x);
          return std::vector<Floats>{after(h, loss + squares(h.weight))};
        }},
   };

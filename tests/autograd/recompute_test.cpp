@@ -17,17 +17,22 @@ using Floats = std::vector<float>;
 
 Variable leaf(size_t n, const Shape& shape, std::string name) {
   Floats values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = std::sin(static_cast<float>(i) + static_cast<float>(name.size()));
+  for (size_t i = 0; i < n; ++i)
+    values[i] = std::sin(static_cast<float>(i) + static_cast<float>(name.size()));
   return Variable(from_vector(values, shape), true, std::move(name));
 }
 
 struct Model {
-  Variable input = leaf(12, {3, 4}, "in"), weight = leaf(16, {4, 4}, "weight"), other = leaf(16, {4, 4}, "another");
+  Variable input = leaf(12, {3, 4}, "in"), weight = leaf(16, {4, 4}, "weight"),
+           other = leaf(16, {4, 4}, "another");
 
-  Variable block(const Variable& x) const { return tanh(linear(gelu(linear(x, weight)), other)) + linear(x, weight); }
+  Variable block(const Variable& x) const {
+    return tanh(linear(gelu(linear(x, weight)), other)) + linear(x, weight);
+  }
   Variable loss(bool again) const {
     Variable x = scale(input, 2);
-    for (int i = 0; i < 3; ++i) x = again ? recompute([this](const Variable& h) { return block(h); }, x) : block(x);
+    for (int i = 0; i < 3; ++i)
+      x = again ? recompute([this](const Variable& h) { return block(h); }, x) : block(x);
     return sum(linear(x, weight));  // the weight is tied into and out of the regions
   }
 };
@@ -66,12 +71,13 @@ TEST(Recompute, LeavesAreCompleteAsSoonAsTheirLastUseIsDone) {
   EXPECT_EQ(order, (std::vector<std::string>{"another", "weight", "in"}));
 }
 
-// The classifier makes its gradients with the loss, for the seed that is foretold: where small ones vanish in 16 bits
-// but for that scale they must not vanish in a region either.
+// The classifier makes its gradients with the loss, for the seed that is foretold: where small ones
+// vanish in 16 bits but for that scale they must not vanish in a region either.
 TEST(Recompute, OfTheClassifierGivesItsBits) {
   constexpr int64_t rows = 256;
   std::vector<int32_t> ids;
-  for (int i = 0; i < rows; ++i) ids.push_back(i % 40);
+  for (int i = 0; i < rows; ++i)
+    ids.push_back(i % 40);
   const Tensor targets = from_vector(ids);
   const auto gradients = [&](DType dtype, float seed, float size, bool foretold, bool again) {
     const auto leaf = [&](const Shape& shape, uint64_t number) {
@@ -85,7 +91,8 @@ TEST(Recompute, OfTheClassifierGivesItsBits) {
       loss = again ? recompute(f, x) : f(x);
     }
     backward(loss, {.seed = full({}, seed)});
-    Floats all = cast(x.grad(), DType::f32).to_vector<float>(), dw = cast(w.grad(), DType::f32).to_vector<float>();
+    Floats all = cast(x.grad(), DType::f32).to_vector<float>(),
+           dw = cast(w.grad(), DType::f32).to_vector<float>();
     all.insert(all.end(), dw.begin(), dw.end());
     return all;
   };
@@ -94,7 +101,8 @@ TEST(Recompute, OfTheClassifierGivesItsBits) {
       for (const float size : {1.0f, 0.01f})
         for (const bool foretold : {true, false}) {
           const Floats kept = gradients(dtype, seed, size, foretold, false);
-          EXPECT_EQ(gradients(dtype, seed, size, foretold, true), kept) << name_of(dtype) << " seed " << seed;
+          EXPECT_EQ(gradients(dtype, seed, size, foretold, true), kept)
+              << name_of(dtype) << " seed " << seed;
           const bool saved = foretold && seed > 1;  // from vanishing
           EXPECT_TRUE(!saved || std::count(kept.begin(), kept.end(), 0.0f) == 0) << name_of(dtype);
         }
@@ -105,7 +113,8 @@ TEST(Recompute, NestsAndRetains) {
   const auto nested = [&](const Variable& x) {
     return recompute([&](const Variable& h) { return again.block(h); }, again.block(x));
   };
-  const Variable a = sum(kept.block(kept.block(kept.input))), b = sum(recompute(nested, again.input));
+  const Variable a = sum(kept.block(kept.block(kept.input))),
+                 b = sum(recompute(nested, again.input));
   for (const Variable& root : {a, b}) {
     backward(root, {.retain_graph = true});
     backward(root);
@@ -133,7 +142,9 @@ TEST(Recompute, UnitsInsideAreEnteredAgain) {
   unit.hooks->before_backward = [&] { log.push_back("backward"); };
   unit.hooks->after_backward = [&] { log.push_back("done"); };
   const Model model;
-  const auto region = [&](const Variable& x) { return call_unit(unit.hooks, [&] { return model.block(x); }); };
+  const auto region = [&](const Variable& x) {
+    return call_unit(unit.hooks, [&] { return model.block(x); });
+  };
   backward(sum(recompute(region, model.input)));
   EXPECT_EQ(log, (std::vector<std::string>{"forward", "forward again", "backward", "done"}));
 }

@@ -34,7 +34,8 @@ TEST(Targets, OfLossesAreReportedOnceToTheInnermostScope) {
   const TargetsMet outer;
   {
     const TargetsMet met;
-    const Variable loss = recompute([&](const Variable& x) { return classifier_loss(x, weight, targets); }, logits);
+    const Variable loss =
+        recompute([&](const Variable& x) { return classifier_loss(x, weight, targets); }, logits);
     backward(loss + cross_entropy(logits, targets));
     EXPECT_EQ(met.losses(), 2);
     EXPECT_EQ(met.targets(), 4);

@@ -13,11 +13,14 @@ struct BadInput : testing::Test {
   std::string train(const std::string& more) const {
     return "train" + std::string(tiny) + "--steps 4 --data " + (folder / "text") + " " + more;
   }
-  static void expect(const std::string& arguments, int code, const std::vector<std::string>& words) {
+  static void expect(const std::string& arguments,
+                     int code,
+                     const std::vector<std::string>& words) {
     const Outcome outcome = gpt2(arguments);
     EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.both();
     for (const std::string& word : words)
-      EXPECT_NE(outcome.err.find(word), std::string::npos) << "\"" << word << "\" isn't in: " << outcome.err;
+      EXPECT_NE(outcome.err.find(word), std::string::npos)
+          << "\"" << word << "\" isn't in: " << outcome.err;
   }
   Folder folder;
 };
@@ -61,7 +64,8 @@ TEST_F(BadInput, Data) {
   std::string ids(4000, '\0');
   ids[2000] = 101;  // token 1000 is 101
   write(folder / "ids.bin", ids);
-  const std::string tokens = "train --size nano --layers 1 --heads 1 --width 8 --context 8 --micro-batch 2 --steps 2 ";
+  const std::string tokens =
+      "train --size nano --layers 1 --heads 1 --width 8 --context 8 --micro-batch 2 --steps 2 ";
   expect(tokens + "--vocab 101 --data " + (folder / "ids.bin"), 3, {"ids.bin", "101", "1000"});
   expect(train("--vocab 5"), 2, {"--vocab 5"});
 }
@@ -85,7 +89,8 @@ struct BadCheckpoint : BadInput {
     BadInput::SetUp();
     ASSERT_EQ(gpt2(train("--out " + run)).code, 0);
     for (const auto& entry : std::filesystem::directory_iterator(run + "/step-000004"))
-      if (entry.path().extension() == ".safetensors") shard = entry.path();
+      if (entry.path().extension() == ".safetensors")
+        shard = entry.path();
     ASSERT_FALSE(shard.empty());
   }
   std::string resumed(const std::string& more = "") const {
@@ -117,8 +122,11 @@ TEST_F(BadCheckpoint, OfAnotherModelOrRun) {
 }
 
 TEST_F(BadCheckpoint, ShorterThanWhatIsThere) {
-  expect(train("--out " + run + " --resume --steps 2"), 3, {"steps 4", "2", "--accept-change steps"});
-  expect(train("--out " + run + " --resume --accept-change steps --steps 2"), 3, {"4 steps", "--steps", "2"});
+  expect(
+      train("--out " + run + " --resume --steps 2"), 3, {"steps 4", "2", "--accept-change steps"});
+  expect(train("--out " + run + " --resume --accept-change steps --steps 2"),
+         3,
+         {"4 steps", "--steps", "2"});
 }
 
 TEST_F(BadCheckpoint, AFullDiskFailsTheSaveAndKeepsTheOldCheckpoint) {

@@ -12,7 +12,8 @@ struct Compare : testing::Test {
   void SetUp() override { write(folder / "text", small_text()); }
   Outcome run(const std::string& more) const {
     return gpt2(
-        "compare --size nano --layers 2 --heads 2 --width 32 --context 16 --micro-batch 2 --tokenizer chars"
+        "compare --size nano --layers 2 --heads 2 --width 32 --context 16 --micro-batch 2 "
+        "--tokenizer chars"
         " --threads 1 --steps 3 --bucket-bytes 16KiB --data " +
         (folder / "text") + " --receipt " + (folder / "receipt") + " " + more);
   }
@@ -27,14 +28,23 @@ struct Compare : testing::Test {
 TEST_F(Compare, ShowsEveryEngineWithDdpsBits) {
   const Outcome outcome = run("--ranks 2");
   ASSERT_EQ(outcome.code, 0) << outcome.both();
-  for (const char* text :
-       {"dp", "zero3", "step, ms", "model states", "reduce_scatter", "of it exposed", "bits of ddp", "planned",
-        "fastest first:", "(textbook: ddp > zero1 > zero2 > zero3)", "(textbook: zero3 > zero2 > zero1 > ddp)"})
+  for (const char* text : {"dp",
+                           "zero3",
+                           "step, ms",
+                           "model states",
+                           "reduce_scatter",
+                           "of it exposed",
+                           "bits of ddp",
+                           "planned",
+                           "fastest first:",
+                           "(textbook: ddp > zero1 > zero2 > zero3)",
+                           "(textbook: zero3 > zero2 > zero1 > ddp)"})
     EXPECT_NE(outcome.out.find(text), std::string::npos) << text << "\n" << outcome.out;
   EXPECT_EQ(outcome.out.find("different"), std::string::npos) << outcome.out;
   const Json engines = read_json(folder / "receipt").at("engines");
   EXPECT_EQ(engines.size(), 5u);
-  for (const auto& [name, engine] : engines.items()) EXPECT_TRUE(engine.at("bits_equal").get<bool>()) << name;
+  for (const auto& [name, engine] : engines.items())
+    EXPECT_TRUE(engine.at("bits_equal").get<bool>()) << name;
 }
 
 TEST_F(Compare, HasTheBooksOfTheEngines) {
@@ -42,8 +52,11 @@ TEST_F(Compare, HasTheBooksOfTheEngines) {
   const auto phi = comparison.at("parameters").get<uint64_t>();
   const Json& engines = comparison.at("engines");
   EXPECT_EQ(engines.at("ddp").at("model_state"), 16 * phi);
-  const auto near = [&](const char* engine, uint64_t bytes) {  // shards are equal within a chunk of 1,024 elements
-    EXPECT_NEAR(engines.at(engine).at("model_state").get<double>(), static_cast<double>(bytes), 14 * 1024) << engine;
+  const auto near = [&](const char* engine,
+                        uint64_t bytes) {  // shards are equal within a chunk of 1,024 elements
+    EXPECT_NEAR(
+        engines.at(engine).at("model_state").get<double>(), static_cast<double>(bytes), 14 * 1024)
+        << engine;
   };
   near("zero1", 4 * phi + 6 * phi);
   near("zero2", 2 * phi + 7 * phi);
@@ -53,21 +66,26 @@ TEST_F(Compare, HasTheBooksOfTheEngines) {
   EXPECT_EQ(comparison.at("by_memory").at(0), "zero3");
   for (const auto& [name, engine] : engines.items())
     for (const char* figure : {"total", "setup"})
-      EXPECT_EQ(engine.at("memory").at(figure), engine.at("planned").at(figure)) << name << " " << figure;
+      EXPECT_EQ(engine.at("memory").at(figure), engine.at("planned").at(figure))
+          << name << " " << figure;
 }
 
 // Of each engine apart: what one's sums worked in isn't in the next one's books.
 TEST_F(Compare, KeepsTheBooksOfTheEnginesApart) {
-  const Json engines = comparison("--ranks 3 --reduction ring --engines ddp,zero3,zero1").at("engines");
+  const Json engines =
+      comparison("--ranks 3 --reduction ring --engines ddp,zero3,zero1").at("engines");
   for (const auto& [name, engine] : engines.items()) {
     for (const char* figure : {"total", "setup"})
-      EXPECT_EQ(engine.at("memory").at(figure), engine.at("planned").at(figure)) << name << " " << figure;
-    EXPECT_LE(engine.at("exposed_comm_ms").get<double>(), engine.at("comm_ms").get<double>()) << name;
+      EXPECT_EQ(engine.at("memory").at(figure), engine.at("planned").at(figure))
+          << name << " " << figure;
+    EXPECT_LE(engine.at("exposed_comm_ms").get<double>(), engine.at("comm_ms").get<double>())
+        << name;
   }
 }
 
 TEST_F(Compare, RanksThePeaksByThePeakRow) {
-  const Json json = comparison("--ranks 2 --micro-batch 16");  // so that activations count for more than states
+  const Json json =
+      comparison("--ranks 2 --micro-batch 16");  // so that activations count for more than states
   uint64_t before = 0;
   for (const Json& name : json.at("by_peak")) {
     const uint64_t peak = json.at("engines").at(name.get<std::string>()).at("memory").at("total");

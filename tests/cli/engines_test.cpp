@@ -1,4 +1,5 @@
-// Engines through the executable: same bits, what receipts tell of them, precisions, the ring explained.
+// Engines through the executable: same bits, what receipts tell of them, precisions, the ring
+// explained.
 #include <gtest/gtest.h>
 
 #include "cli/program.h"
@@ -12,8 +13,8 @@ struct Engines : testing::Test {
   void SetUp() override { write(folder / "text", small_text()); }
   std::string command(const std::string& more) const {
     return "train" + std::string(tiny) + "--data " + (folder / "text") + " --val-fraction 0 " +
-           (more.find("--steps") == std::string::npos ? "--steps 6 " : "") + "--bucket-bytes 8KiB --receipt " +
-           (folder / "receipt") + " " + more;
+           (more.find("--steps") == std::string::npos ? "--steps 6 " : "") +
+           "--bucket-bytes 8KiB --receipt " + (folder / "receipt") + " " + more;
   }
   Json run(const std::string& more) const {
     const Outcome outcome = gpt2(command(more));
@@ -21,14 +22,16 @@ struct Engines : testing::Test {
     return read_json(folder / "receipt");
   }
   static void expect_same_bits(const Json& a, const Json& b) {
-    for (const char* key : {"loss_bits", "params_sha256"}) EXPECT_EQ(a.at(key), b.at(key)) << key;
+    for (const char* key : {"loss_bits", "params_sha256"})
+      EXPECT_EQ(a.at(key), b.at(key)) << key;
   }
   Folder folder;
 };
 
 TEST_F(Engines, HaveTheBitsOfDdpInBothOrdersOfAccumulation) {
   for (const char* order : {"local_first", "ranks_first"}) {
-    const std::string more = std::string("--ranks 3 --global-batch 18 --clip 0.5 --accumulation ") + order;
+    const std::string more =
+        std::string("--ranks 3 --global-batch 18 --clip 0.5 --accumulation ") + order;
     const Json ddp = run(more + " --engine ddp");
     for (const char* engine : {"dp", "zero1", "zero2", "zero3"}) {
       SCOPED_TRACE(engine + std::string(" ") + order);
@@ -39,7 +42,8 @@ TEST_F(Engines, HaveTheBitsOfDdpInBothOrdersOfAccumulation) {
 
 TEST_F(Engines, OfOneRankAreNone) {
   const Json none = run("--engine none");
-  for (const char* engine : {"dp", "ddp", "zero2"}) expect_same_bits(none, run(std::string("--engine ") + engine));
+  for (const char* engine : {"dp", "ddp", "zero2"})
+    expect_same_bits(none, run(std::string("--engine ") + engine));
 }
 
 TEST_F(Engines, HaveTheSameBitsIn16Bits) {
@@ -63,7 +67,8 @@ TEST_F(Engines, OtherReductionsStayCloseToTheOrderedOne) {
   for (const char* reduction : {"ring", "native"}) {
     const auto loss = run(more + reduction).at("loss").get<std::vector<double>>();
     ASSERT_EQ(loss.size(), ordered.size());
-    for (size_t i = 0; i < loss.size(); ++i) EXPECT_NEAR(loss[i], ordered[i], 1e-6 * ordered[i]) << reduction << i;
+    for (size_t i = 0; i < loss.size(); ++i)
+      EXPECT_NEAR(loss[i], ordered[i], 1e-6 * ordered[i]) << reduction << i;
   }
 }
 
@@ -89,10 +94,12 @@ TEST_F(Engines, ElasticDeterminismGivesAnyNumberOfRanksTheSameBits) {
     EXPECT_EQ(outcome.code, code) << outcome.both();
     EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.both();
   };
-  refused(3, saved + " --dropout 0.1 --clip 0.5 --schedule constant --global-batch 8 --resume",
+  refused(3,
+          saved + " --dropout 0.1 --clip 0.5 --schedule constant --global-batch 8 --resume",
           "micro_batches 8, this run has 4");
   refused(2, "--elastic-determinism --engine ddp --ranks 3", "a power of two, not 3");
-  refused(2, "--elastic-determinism --engine ddp --ranks 4 --global-batch 12",
+  refused(2,
+          "--elastic-determinism --engine ddp --ranks 4 --global-batch 12",
           "--global-batch 12 isn't --micro-batch 2");
 }
 
@@ -110,8 +117,9 @@ TEST_F(Engines, Zero1sAllReduceCostsTrafficAndNoBits) {
   const auto sent = [](const Json& receipt, const char* operation) {
     return receipt.at("traffic").at("0").at(operation).at("step").at("sent").get<uint64_t>();
   };
-  const uint64_t phi = 4 * 6 * scattered.at("parameters").get<uint64_t>();  // bytes that all steps' gradients have
-  EXPECT_EQ(sent(reduced, "all_reduce"), phi);                              // 2fφ
+  const uint64_t phi =
+      4 * 6 * scattered.at("parameters").get<uint64_t>();  // bytes that all steps' gradients have
+  EXPECT_EQ(sent(reduced, "all_reduce"), phi);             // 2fφ
   EXPECT_EQ(sent(scattered, "all_gather"), sent(reduced, "all_gather"));
   EXPECT_FALSE(reduced.at("traffic").at("0").contains("reduce_scatter"));
 }
@@ -127,9 +135,11 @@ TEST_F(Engines, WrongWordsAreUsageErrors) {
 TEST_F(Engines, TheRingIsExplained) {
   const Outcome outcome = gpt2("compare --explain ring");
   EXPECT_EQ(outcome.code, 0) << outcome.both();
-  EXPECT_NE(outcome.out.find("rank 0 has the sum of block B, rank 1 has the sum of block C, rank 2 has the sum of "
-                             "block A"),
-            std::string::npos)
+  EXPECT_NE(
+      outcome.out.find(
+          "rank 0 has the sum of block B, rank 1 has the sum of block C, rank 2 has the sum of "
+          "block A"),
+      std::string::npos)
       << outcome.both();
   EXPECT_EQ(gpt2("compare --explain ring --ranks 9").code, 2);
 }

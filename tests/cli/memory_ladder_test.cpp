@@ -16,24 +16,28 @@ struct MemoryLadder : testing::Test {
 
   // What train and plan have in common: four ranks, two micro-steps, 0.9 million parameters.
   static std::string common() {
-    return " --size nano --layers 6 --heads 4 --width 96 --context 16 --vocab 2048 --micro-batch 2 --threads 1"
+    return " --size nano --layers 6 --heads 4 --width 96 --context 16 --vocab 2048 --micro-batch 2 "
+           "--threads 1"
            " --bucket-bytes 64KiB --prefetch-elements 100000 ";
   }
   Outcome train(uint64_t memory, const std::string& more, int steps = 4) const {
-    return gpt2("train --ranks 4 --global-batch 16 --tokenizer chars --val-fraction 0 --data " + (folder / "text") +
-                common() + "--receipt " + (folder / "receipt") + " --device-memory " + std::to_string(memory) +
-                " --steps " + std::to_string(steps) + " " + more);
+    return gpt2("train --ranks 4 --global-batch 16 --tokenizer chars --val-fraction 0 --data " +
+                (folder / "text") + common() + "--receipt " + (folder / "receipt") +
+                " --device-memory " + std::to_string(memory) + " --steps " + std::to_string(steps) +
+                " " + more);
   }
   // Bytes that each engine needs of a device.
   static std::map<std::string, uint64_t> plan() {
     const Outcome outcome =
-        gpt2("plan --world 4 --micro-steps 2 --accumulation ranks_first --json" + common() + "--engine all");
+        gpt2("plan --world 4 --micro-steps 2 --accumulation ranks_first --json" + common() +
+             "--engine all");
     EXPECT_EQ(outcome.code, 0) << outcome.both();
     const Json json = Json::parse(outcome.out);
     std::map<std::string, uint64_t> needed;
     for (const Json& engine : json.at("engines")) {
       const Json& memory = engine.at("memory");
-      needed[engine.at("engine")] = std::max(memory.at("total").get<uint64_t>(), memory.at("setup").get<uint64_t>());
+      needed[engine.at("engine")] =
+          std::max(memory.at("total").get<uint64_t>(), memory.at("setup").get<uint64_t>());
     }
     return needed;
   }
@@ -52,12 +56,18 @@ TEST_F(MemoryLadder, EachRungRunsOutNamesTheNextAndZero3Trains) {
   ASSERT_TRUE(needed["zero3"] < needed["zero2"] && needed["zero2"] < needed["zero1"] &&
               needed["zero1"] < needed["ddp"]);
   const uint64_t memory = (needed["zero3"] + needed["zero2"]) / 2;
-  const std::pair<std::string, std::string> rungs[] = {{"ddp", "zero1"}, {"zero1", "zero2"}, {"zero2", "zero3"}};
+  const std::pair<std::string, std::string> rungs[] = {
+      {"ddp", "zero1"}, {"zero1", "zero2"}, {"zero2", "zero3"}};
   for (const auto& [engine, next] : rungs) {
     const Outcome outcome = train(memory, "--engine " + engine + " --accumulation ranks_first");
     EXPECT_EQ(outcome.code, 6) << outcome.both();
-    expect_says(outcome, {engine + ": rank ", " is out of device memory: asked for ", ", holds ", " MiB of ",
-                          "\n  parameters ", "\n  next rung: --engine " + next + " would free "});
+    expect_says(outcome,
+                {engine + ": rank ",
+                 " is out of device memory: asked for ",
+                 ", holds ",
+                 " MiB of ",
+                 "\n  parameters ",
+                 "\n  next rung: --engine " + next + " would free "});
   }
   const Outcome zero3 = train(memory, "--engine zero3");
   ASSERT_EQ(zero3.code, 0) << zero3.both();
@@ -65,8 +75,13 @@ TEST_F(MemoryLadder, EachRungRunsOutNamesTheNextAndZero3Trains) {
 
   const Outcome automatic = train(memory, "--engine auto");
   ASSERT_EQ(automatic.code, 0) << automatic.both();
-  expect_says(automatic, {"engine zero3 on 4 ranks", "auto: ddp needs ", "auto: zero1 needs ", "auto: zero2 needs ",
-                          ": too much", "auto: zero3 needs "});
+  expect_says(automatic,
+              {"engine zero3 on 4 ranks",
+               "auto: ddp needs ",
+               "auto: zero1 needs ",
+               "auto: zero2 needs ",
+               ": too much",
+               "auto: zero3 needs "});
   EXPECT_EQ(receipt().at("engine"), "zero3");
   for (const char* key : {"loss_bits", "params_sha256", "numerics"})
     EXPECT_EQ(receipt().at(key), by_hand.at(key)) << key;
@@ -82,7 +97,8 @@ TEST_F(MemoryLadder, APlanIsWhatAPoolMustHoldToTheByte) {
 
 TEST_F(MemoryLadder, AutoTakesTheFirstThatFitsAndKeepsTheOrderOfARun) {
   auto needed = plan();
-  const std::string automatic = "--engine auto --schedule constant ";  // whose rates don't depend on the run's length
+  const std::string automatic =
+      "--engine auto --schedule constant ";  // whose rates don't depend on the run's length
   ASSERT_EQ(train(plenty, automatic).code, 0);
   const Json whole = receipt();
   EXPECT_EQ(whole.at("engine"), "ddp");
@@ -93,14 +109,18 @@ TEST_F(MemoryLadder, AutoTakesTheFirstThatFitsAndKeepsTheOrderOfARun) {
   const Outcome resumed = train(needed["zero1"], out + "--resume");
   ASSERT_EQ(resumed.code, 0) << resumed.both();
   EXPECT_EQ(receipt().at("engine"), "zero1");
-  for (const char* key : {"loss_bits", "params_sha256"}) EXPECT_EQ(receipt().at(key), whole.at(key)) << key;
+  for (const char* key : {"loss_bits", "params_sha256"})
+    EXPECT_EQ(receipt().at(key), whole.at(key)) << key;
 }
 
 TEST_F(MemoryLadder, AutoStopsBeforeStep0WhereNothingFits) {
   const Outcome outcome = train(plan()["zero3"] - 1, "--engine auto --out " + (folder / "run"));
   EXPECT_EQ(outcome.code, 6) << outcome.both();
   expect_says(outcome,
-              {"engine auto: none fits 4 ranks' devices", "auto: ddp needs ", "auto: zero3 needs ", ": too much"});
+              {"engine auto: none fits 4 ranks' devices",
+               "auto: ddp needs ",
+               "auto: zero3 needs ",
+               ": too much"});
   EXPECT_EQ(outcome.out.find("step 1/"), std::string::npos) << outcome.out;
   EXPECT_EQ(gpt2("compare --engines auto").code, 2);
   EXPECT_EQ(gpt2("plan --engine auto").code, 2);

@@ -16,20 +16,25 @@ Json plan(const std::string& arguments) {
   return Json::parse(outcome.out);
 }
 
-double gigabytes(const Json& engine) { return 1e-9 * engine.at("model_states").get<double>(); }
+double gigabytes(const Json& engine) {
+  return 1e-9 * engine.at("model_states").get<double>();
+}
 
 TEST(Plan, PrintsThePublishedMemoryTable) {
   const Json json = plan("--params 7.5b --world 64 --precision fp16");
   EXPECT_EQ(json.at("layers"), 33);
   EXPECT_EQ(json.at("width"), 4288);
-  const std::map<std::string, double> published = {{"ddp", 120}, {"zero1", 31.4}, {"zero2", 16.6}, {"zero3", 1.9}};
+  const std::map<std::string, double> published = {
+      {"ddp", 120}, {"zero1", 31.4}, {"zero2", 16.6}, {"zero3", 1.9}};
   for (const Json& engine : json.at("engines")) {
     const auto found = published.find(engine.at("engine"));
-    if (found == published.end()) continue;
+    if (found == published.end())
+      continue;
     EXPECT_NEAR(gigabytes(engine), found->second, 0.06) << found->first;
   }
   const Outcome text = gpt2("plan --params 7.5b --world 64 --precision fp16 --engine ddp,zero3");
-  for (const char* part : {"7.503 billion", "64 ranks, fp16", "ddp           120", "all_reduce 29.54 sent"})
+  for (const char* part :
+       {"7.503 billion", "64 ranks, fp16", "ddp           120", "all_reduce 29.54 sent"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
 }
 
@@ -53,7 +58,8 @@ TEST(Plan, TakesWhatItIsAskedFor) {
 TEST(Plan, EstimatesByTheDevicesFigures) {
   std::map<std::string, double> seconds;
   for (const char* device : {"a100", "h100", "h200", "this"}) {
-    const Json json = plan(std::string("--size 124m --world 8 --precision bf16 --engine ddp --device ") + device);
+    const Json json =
+        plan(std::string("--size 124m --world 8 --precision bf16 --engine ddp --device ") + device);
     EXPECT_EQ(json.at("device"), device);
     seconds[device] = json.at("engines").at(0).at("step_seconds");
     EXPECT_GT(seconds[device], 0) << device;

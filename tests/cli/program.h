@@ -21,8 +21,8 @@ void write(const std::string& path, const std::string& contents);
 std::string read(const std::string& path);
 nlohmann::json read_json(const std::string& path);
 
-// gpt2 with these arguments (by spaces), to its end. file_limit: bytes that a file may hold, which fails writing as a
-// full disk does.
+// gpt2 with these arguments (by spaces), to its end. file_limit: bytes that a file may hold, which
+// fails writing as a full disk does.
 Outcome gpt2(const std::string& arguments, uint64_t file_limit = 0);
 
 struct Interruption {

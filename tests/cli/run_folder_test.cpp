@@ -1,5 +1,5 @@
-// A run's folder is its own, results are written where their names lead, and what can be refused is refused before the
-// first step.
+// A run's folder is its own, results are written where their names lead, and what can be refused is
+// refused before the first step.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -24,15 +24,16 @@ struct RunFolder : testing::Test {
     write(folder / "short", small_text().substr(0, 150));
   }
   std::string train(int steps, const std::string& more) const {
-    return "train" + std::string(tiny) + "--data " + (folder / "text") + " --steps " + std::to_string(steps) + " " +
-           more;
+    return "train" + std::string(tiny) + "--data " + (folder / "text") + " --steps " +
+           std::to_string(steps) + " " + more;
   }
   std::string out(const std::string& name = "w") const { return "--out " + (folder / name) + " "; }
   void expect_refused(const std::string& arguments, int code, const std::string& word) const {
     const Outcome outcome = gpt2(arguments);
     EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.both();
     EXPECT_NE(outcome.err.find(word), std::string::npos) << arguments << "\n" << outcome.both();
-    EXPECT_EQ(outcome.out.find("step "), std::string::npos) << "refused late: " << arguments << "\n" << outcome.out;
+    EXPECT_EQ(outcome.out.find("step "), std::string::npos) << "refused late: " << arguments << "\n"
+                                                            << outcome.out;
   }
   Folder folder;
 };
@@ -46,14 +47,16 @@ int shell(const std::string& command) {
 }
 
 bool eventually(const std::function<bool()>& holds) {
-  for (int i = 0; i < 3000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 3000 && !holds(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return holds();
 }
 
 TEST_F(RunFolder, OfAnotherRunIsNotTrainedOver) {
   ASSERT_EQ(gpt2(train(4, out() + "--save-every 2")).code, 0);
   const std::string metrics = read(folder / "w/metrics.jsonl"), latest = read(folder / "w/latest");
-  expect_refused(train(3, out()), 2, "holds a run of 4 steps: --resume, another --out, or --overwrite");
+  expect_refused(
+      train(3, out()), 2, "holds a run of 4 steps: --resume, another --out, or --overwrite");
   expect_refused(train(3, out() + "--overwrite --resume"), 2, "--overwrite");
   expect_refused(train(3, "--overwrite"), 2, "--overwrite");
   EXPECT_EQ(read(folder / "w/metrics.jsonl"), metrics);
@@ -71,13 +74,18 @@ TEST_F(RunFolder, OfAnotherRunIsNotTrainedOver) {
 TEST_F(RunFolder, IsRefusedWhileAProcessWritesIntoIt) {
   const pid_t child = fork();
   if (child == 0) {
-    execl("/bin/bash", "bash", "-c", ("exec " + program + train(1000000, out()) + ">/dev/null").c_str(), nullptr);
+    execl("/bin/bash",
+          "bash",
+          "-c",
+          ("exec " + program + train(1000000, out()) + ">/dev/null").c_str(),
+          nullptr);
     _exit(127);
   }
   ASSERT_TRUE(eventually([&] { return fs::exists(folder / "w/metrics.jsonl"); }));
   const auto begin = std::chrono::steady_clock::now();
   for (const char* more : {"", "--resume", "--overwrite", "--ranks 2 --engine ddp"}) {
-    expect_refused(train(2, out() + more), 2, "in use by process " + std::to_string(child) + " on host ");
+    expect_refused(
+        train(2, out() + more), 2, "in use by process " + std::to_string(child) + " on host ");
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   kill(child, SIGKILL);
@@ -112,7 +120,9 @@ TEST_F(RunFolder, ResultsAreWrittenWhereTheirNamesLead) {
   fs::create_symlink("target", folder / "link");
   fs::create_symlink("new", folder / "dangling");
   fs::create_symlink("/dev/null", folder / "nowhere");
-  ASSERT_EQ(gpt2(train(2, "--receipt " + (folder / "link") + " --trace " + (folder / "dangling"))).code, 0);
+  ASSERT_EQ(
+      gpt2(train(2, "--receipt " + (folder / "link") + " --trace " + (folder / "dangling"))).code,
+      0);
   EXPECT_TRUE(fs::is_symlink(folder / "link") && fs::is_symlink(folder / "dangling"));
   EXPECT_TRUE(read_json(folder / "target").is_object());
   EXPECT_TRUE(read_json(folder / "new").is_object());
@@ -143,18 +153,26 @@ TEST_F(RunFolder, ResultsThatCantBeWrittenAreRefusedBeforeTheFirstStep) {
     expect_refused(train(2, out() + option + (folder / "w/latest")), 2, "keeps its own");
     expect_refused(train(2, out() + option + (folder / "w/metrics.jsonl")), 2, "keeps its own");
   }
-  expect_refused("bench --size nano --layers 1 --steps 1 --receipt " + (folder / "missing/r"), 4, "missing/r");
-  expect_refused("compare --size nano --layers 1 --steps 1 --receipt " + (folder / "missing/r"), 4, "missing/r");
+  expect_refused(
+      "bench --size nano --layers 1 --steps 1 --receipt " + (folder / "missing/r"), 4, "missing/r");
+  expect_refused("compare --size nano --layers 1 --steps 1 --receipt " + (folder / "missing/r"),
+                 4,
+                 "missing/r");
 }
 
 TEST_F(RunFolder, IsNoPlaceForAnExport) {
   ASSERT_EQ(gpt2(train(2, out())).code, 0);
-  const std::string shard = folder / "w/step-000002/shard-00000-of-00001.safetensors", before = read(shard);
+  const std::string shard = folder / "w/step-000002/shard-00000-of-00001.safetensors",
+                    before = read(shard);
   fs::create_symlink(shard, folder / "link");
   fs::create_directory(folder / "w/exports");
   const std::string from = "export --from " + (folder / "w") + " --to ";
-  for (const std::string& to : {shard, folder / "w/latest", folder / "w/model", folder / "w/exports/model",
-                                folder / "link", folder / "w/step-000002/../model"})
+  for (const std::string& to : {shard,
+                                folder / "w/latest",
+                                folder / "w/model",
+                                folder / "w/exports/model",
+                                folder / "link",
+                                folder / "w/step-000002/../model"})
     expect_refused(from + to, 2, "in the folder of a run");
   EXPECT_EQ(read(shard), before);
   EXPECT_EQ(read(folder / "w/latest"), "step-000002\n");
@@ -165,10 +183,16 @@ TEST_F(RunFolder, AFullStdoutIsAnError) {
   ASSERT_EQ(gpt2(train(2, out())).code, 0);
   const std::string from = " --from " + (folder / "w"), data = " --data " + (folder / "text");
   for (const std::string& arguments :
-       {train(2, ""), "eval" + data + from, "generate --tokens 3" + from, "export --to " + (folder / "m") + from,
-        std::string("plan --size nano"), std::string("compare --explain ring"), std::string("--help"),
+       {train(2, ""),
+        "eval" + data + from,
+        "generate --tokens 3" + from,
+        "export --to " + (folder / "m") + from,
+        std::string("plan --size nano"),
+        std::string("compare --explain ring"),
+        std::string("--help"),
         std::string("--version"),
-        "compare --engines ddp --size nano --layers 1 --heads 2 --width 16 --context 16 --micro-batch 2 --steps 2" +
+        "compare --engines ddp --size nano --layers 1 --heads 2 --width 16 --context 16 "
+        "--micro-batch 2 --steps 2" +
             data,
         std::string("bench --size nano --layers 1 --heads 2 --width 16 --context 16 --steps 2")})
     EXPECT_EQ(shell(program + arguments + " > /dev/full"), 4) << arguments;
@@ -181,11 +205,14 @@ TEST_F(RunFolder, TrainingGoesOnWhenNobodyReadsAlong) {
 
 TEST_F(RunFolder, IsSavedByTimeAndBeforeTheLastValidation) {
   const auto saves = [&](const std::string& more) {
-    const Outcome outcome = gpt2(train(6, out() + more + " --overwrite --receipt " + (folder / "r")));
+    const Outcome outcome =
+        gpt2(train(6, out() + more + " --overwrite --receipt " + (folder / "r")));
     EXPECT_EQ(outcome.code, 0) << outcome.both();
     size_t count = 0;
-    for (size_t at = 0; (at = outcome.out.find("saved;", at)) != std::string::npos; ++at) ++count;
-    const size_t last_save = outcome.out.rfind("saved;"), validation = outcome.out.rfind("validation loss");
+    for (size_t at = 0; (at = outcome.out.find("saved;", at)) != std::string::npos; ++at)
+      ++count;
+    const size_t last_save = outcome.out.rfind("saved;"),
+                 validation = outcome.out.rfind("validation loss");
     EXPECT_LT(last_save, validation) << outcome.out;
     return count;
   };
@@ -195,16 +222,20 @@ TEST_F(RunFolder, IsSavedByTimeAndBeforeTheLastValidation) {
   EXPECT_EQ(saves("--save-minutes 1e-9 --ranks 2 --engine zero2 --async-save"), 6u);
   EXPECT_EQ(saves("--save-minutes 0"), 1u);
   const auto never = read_json(folder / "r");
-  for (const char* key : {"loss_bits", "params_sha256", "validation"}) EXPECT_EQ(often.at(key), never.at(key)) << key;
+  for (const char* key : {"loss_bits", "params_sha256", "validation"})
+    EXPECT_EQ(often.at(key), never.at(key)) << key;
   EXPECT_EQ(gpt2(train(6, out() + "--resume --receipt " + (folder / "again"))).code, 0);
   EXPECT_EQ(read_json(folder / "again").at("validation"), never.at("validation"));
 }
 
 TEST_F(RunFolder, SplitsThatAreTooShortAreRefusedBeforeTheFirstStep) {
   const std::string data = " --data " + (folder / "short");
-  expect_refused("train" + std::string(tiny) + "--steps 2 " + out() + data + " --val-fraction 0.05", 3,
+  expect_refused("train" + std::string(tiny) + "--steps 2 " + out() + data + " --val-fraction 0.05",
+                 3,
                  "to validate on");
-  expect_refused("train" + std::string(tiny) + "--steps 2 " + out() + data + " --val-fraction 0.9", 3, "to train on");
+  expect_refused("train" + std::string(tiny) + "--steps 2 " + out() + data + " --val-fraction 0.9",
+                 3,
+                 "to train on");
 }
 
 }  // namespace

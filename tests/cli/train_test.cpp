@@ -14,8 +14,8 @@ namespace {
 struct Train : testing::Test {
   void SetUp() override { write(folder / "text", small_text()); }
   std::string command(const std::string& name, const std::string& more = "") const {
-    return "train" + std::string(tiny) + "--data " + (folder / "text") + " --steps 12 --receipt " + (folder / name) +
-           " " + more;
+    return "train" + std::string(tiny) + "--data " + (folder / "text") + " --steps 12 --receipt " +
+           (folder / name) + " " + more;
   }
   // The receipt of a run that must succeed.
   nlohmann::json run(const std::string& name, const std::string& more = "") const {
@@ -24,7 +24,8 @@ struct Train : testing::Test {
     return read_json(folder / name);
   }
   static void expect_same_bits(const nlohmann::json& a, const nlohmann::json& b) {
-    for (const char* key : {"loss_bits", "validation", "params_sha256"}) EXPECT_EQ(a.at(key), b.at(key)) << key;
+    for (const char* key : {"loss_bits", "validation", "params_sha256"})
+      EXPECT_EQ(a.at(key), b.at(key)) << key;
   }
   Folder folder;
 };
@@ -32,7 +33,8 @@ struct Train : testing::Test {
 TEST_F(Train, TheReceiptHasEveryKey) {
   const nlohmann::json receipt = run("a");
   std::set<std::string> keys;
-  for (const auto& [key, value] : receipt.items()) keys.insert(key);
+  for (const auto& [key, value] : receipt.items())
+    keys.insert(key);
   const std::set<std::string> wanted = {"version",
                                         "model",
                                         "sizes",
@@ -68,7 +70,9 @@ TEST_F(Train, TheReceiptHasEveryKey) {
   EXPECT_EQ(receipt["memory"]["0"]["optimizer"], 8 * parameters);
 }
 
-TEST_F(Train, RerunIsRunBitForBit) { expect_same_bits(run("a"), run("b")); }
+TEST_F(Train, RerunIsRunBitForBit) {
+  expect_same_bits(run("a"), run("b"));
+}
 
 TEST_F(Train, ThreadsDontChangeBits) {
   const nlohmann::json one = run("a");
@@ -85,7 +89,8 @@ TEST_F(Train, DropoutIsTheSameForEveryThreadCountAndRerun) {
 TEST_F(Train, ResumeAfterKillIsTheUninterruptedRun) {
   const nlohmann::json whole = run("a", "--dropout 0.1 --eval-every 3");
   const std::string more = "--dropout 0.1 --eval-every 3 --save-every 2 --out " + (folder / "run");
-  const Outcome killed = gpt2_interrupted(command("b", more), {SIGKILL, folder / "run/step-000004"});
+  const Outcome killed =
+      gpt2_interrupted(command("b", more), {SIGKILL, folder / "run/step-000004"});
   ASSERT_TRUE(killed.code == -SIGKILL || killed.code == 0) << killed.both();
   std::filesystem::remove(folder / "b");
   expect_same_bits(whole, run("b", more + " --resume"));
@@ -133,10 +138,12 @@ TEST_F(Train, MetricsHaveALineForEveryStepAlsoAfterAResume) {
   std::vector<int64_t> steps;
   for (std::string line; std::getline(lines, line);) {
     const nlohmann::json json = nlohmann::json::parse(line);
-    if (json.contains("loss")) steps.push_back(json.at("step"));
+    if (json.contains("loss"))
+      steps.push_back(json.at("step"));
   }
   std::vector<int64_t> wanted(12);
-  for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    wanted[i] = static_cast<int64_t>(i);
   EXPECT_EQ(steps, wanted);
 }
 
@@ -150,7 +157,8 @@ TEST_F(Train, EvalAndGenerateNeedOnlyTheFolder) {
   const Outcome eval = gpt2("eval --from " + (folder / "run") + " --data " + (folder / "text"));
   EXPECT_EQ(eval.code, 0) << eval.both();
   EXPECT_NE(eval.out.find("validation loss"), std::string::npos);
-  const std::string write = "generate --from " + (folder / "run") + " --prompt fall --tokens 40 --seed 3";
+  const std::string write =
+      "generate --from " + (folder / "run") + " --prompt fall --tokens 40 --seed 3";
   const Outcome text = gpt2(write);
   EXPECT_EQ(text.code, 0) << text.both();
   EXPECT_EQ(text.out.substr(0, 4), "fall");
@@ -158,7 +166,8 @@ TEST_F(Train, EvalAndGenerateNeedOnlyTheFolder) {
   EXPECT_EQ(text.out, gpt2(write).out);
 }
 
-// Validation on the way runs on gathered parameters; what is generated from the checkpoint is what ddp's generates.
+// Validation on the way runs on gathered parameters; what is generated from the checkpoint is what
+// ddp's generates.
 TEST_F(Train, Zero3ValidatesSavesAndGeneratesAsDdpDoes) {
   std::map<std::string, std::string> written;
   for (const std::string engine : {"ddp", "zero3"}) {
@@ -178,16 +187,18 @@ TEST_F(Train, Zero3ValidatesSavesAndGeneratesAsDdpDoes) {
 
 TEST_F(Train, ExportNeedsOnlyTheFolder) {
   run("a", "--engine zero3 --ranks 2 --precision bf16 --out " + (folder / "run"));
-  const std::string from = "export --from " + (folder / "run"), to = " --to " + (folder / "model.safetensors");
+  const std::string from = "export --from " + (folder / "run"),
+                    to = " --to " + (folder / "model.safetensors");
   const Outcome done = gpt2(from + to + " --dtype bf16");
   EXPECT_EQ(done.code, 0) << done.both();
   const std::string file = read(folder / "model.safetensors");
   ASSERT_GT(file.size(), 8u);
-  const auto header = nlohmann::json::parse(
-      file.substr(8, static_cast<unsigned char>(file[0]) + (static_cast<unsigned char>(file[1]) << 8)));
+  const auto header = nlohmann::json::parse(file.substr(
+      8, static_cast<unsigned char>(file[0]) + (static_cast<unsigned char>(file[1]) << 8)));
   uint64_t bytes = 0;
   for (const auto& [name, tensor] : header.items())
-    if (name != "__metadata__") bytes = std::max(bytes, tensor.at("data_offsets")[1].get<uint64_t>());
+    if (name != "__metadata__")
+      bytes = std::max(bytes, tensor.at("data_offsets")[1].get<uint64_t>());
   EXPECT_EQ(bytes, 2 * read_json(folder / "a").at("parameters").get<uint64_t>());
   EXPECT_EQ(gpt2(from).code, 2) << "--to is missing";
   EXPECT_EQ(gpt2(from + to + " --dtype f64").code, 2);

@@ -59,13 +59,17 @@ TEST(AtomicFile, AnyFailedCallLeavesAWholeFileAndNoTemporary) {
     const TemporaryFolder folder;
     put(folder / "a", "old");
     const FailCall failing(n, n == 1 ? ENOSPC : EIO);
-    const std::string error = error_of(ErrorKind::io, [&] { write_file_atomically(folder / "a", "new"); });
-    EXPECT_NE(error.find(calls[n] + " failed: " + (n == 1 ? "No space left" : "Input/output error")), std::string::npos)
+    const std::string error =
+        error_of(ErrorKind::io, [&] { write_file_atomically(folder / "a", "new"); });
+    EXPECT_NE(
+        error.find(calls[n] + " failed: " + (n == 1 ? "No space left" : "Input/output error")),
+        std::string::npos)
         << error;
     EXPECT_NE(error.find(folder.path()), std::string::npos) << error;
     EXPECT_EQ(contents_of(folder / "a"), n <= 4 ? "old" : "new") << calls[n];
     EXPECT_EQ(folder.names(), Names{"a"}) << calls[n];
-    EXPECT_EQ(failing.calls().size(), static_cast<size_t>(n + 1)) << "a call was made after the failed one";
+    EXPECT_EQ(failing.calls().size(), static_cast<size_t>(n + 1))
+        << "a call was made after the failed one";
   }
 }
 
@@ -76,7 +80,8 @@ TEST(AtomicFile, AnInterruptedWriteGoesOn) {
   EXPECT_EQ(contents_of(folder / "a"), "text");
 }
 
-// A full disk as the system reports it: a short write, then an error. The limit is the process's, so a child takes it.
+// A full disk as the system reports it: a short write, then an error. The limit is the process's,
+// so a child takes it.
 TEST(AtomicFile, AFullDiskIsAnErrorAndTheOldFileStays) {
   const TemporaryFolder folder;
   put(folder / "a", "old");
@@ -87,7 +92,9 @@ TEST(AtomicFile, AFullDiskIsAnErrorAndTheOldFileStays) {
     setrlimit(RLIMIT_FSIZE, &limit);
     try {
       write_file_atomically(folder / "a", std::string(5000, 'x'));
-    } catch (const Error& e) { _exit(e.exit_code()); }
+    } catch (const Error& e) {
+      _exit(e.exit_code());
+    }
     _exit(0);
   }
   int status = 0;
@@ -101,7 +108,8 @@ TEST(FileWriter, DoesNotTouchWhatIsThereAlready) {
   const TemporaryFolder folder;
   put(folder / "a", "mine");
   fs::create_symlink(folder / "elsewhere", folder / "link");
-  for (const char* name : {"a", "link"}) error_of(ErrorKind::io, [&] { FileWriter file(folder / name); });
+  for (const char* name : {"a", "link"})
+    error_of(ErrorKind::io, [&] { FileWriter file(folder / name); });
   EXPECT_EQ(contents_of(folder / "a"), "mine");
   EXPECT_EQ(folder.names(), (Names{"a", "link"}));
 }
@@ -127,8 +135,9 @@ TEST(AtomicFile, FoldersAreMadeAndRemovedWithTheirParents) {
   remove_tree(folder / "x");
   EXPECT_EQ(folder.names(), Names{});
   put(folder / "file", "1");
-  EXPECT_NE(error_of(ErrorKind::io, [&] { create_folders(folder / "file/below"); }).find("mkdir failed"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of(ErrorKind::io, [&] { create_folders(folder / "file/below"); }).find("mkdir failed"),
+      std::string::npos);
 }
 
 TEST(InputFile, OnlyRegularFilesAreRead) {
@@ -159,7 +168,8 @@ TEST(InputFile, AWholeFileIsReadWithinItsLimit) {
   const TemporaryFolder folder;
   put(folder / "a", "0123456789");
   EXPECT_EQ(read_file(folder / "a", 10), "0123456789");
-  EXPECT_NE(error_of(ErrorKind::bad_input, [&] { read_file(folder / "a", 9); }).find("10 bytes, at most 9"),
+  EXPECT_NE(error_of(ErrorKind::bad_input, [&] { read_file(folder / "a", 9); })
+                .find("10 bytes, at most 9"),
             std::string::npos);
 }
 

@@ -14,7 +14,9 @@
 namespace sg {
 namespace {
 
-constexpr Device cuda(int index) { return {DeviceType::cuda, index}; }
+constexpr Device cuda(int index) {
+  return {DeviceType::cuda, index};
+}
 
 TEST(Backend, MemoryOfADeviceThatCantBeHadIsRefusedByName) {
   const std::vector<std::pair<const char*, std::function<void()>>> uses = {
@@ -36,7 +38,8 @@ TEST(Backend, MemoryOfADeviceThatCantBeHadIsRefusedByName) {
       ADD_FAILURE() << name << ": was given something";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::usage) << name;
-      EXPECT_NE(std::string(error.what()).find("cuda:3: this build has no CUDA memory"), std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("cuda:3: this build has no CUDA memory"),
+                std::string::npos)
           << name << ": " << error.what();
     }
   }
@@ -61,7 +64,8 @@ TEST(Backend, BlocksAreAlignedAndBackedButOnMeta) {
 
 TEST(Backend, CopiesBetweenDevicesKeepValues) {
   std::vector<float> values(3 * 70'000);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.25f;
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(i) * 0.25f;
   const Tensor x = from_vector(values, {3, 70'000});
   for (const Device first : {cpu(1), host, cpu(0)}) {
     for (const Device second : {cpu(2), host, cpu(0)}) {
@@ -72,7 +76,8 @@ TEST(Backend, CopiesBetweenDevicesKeepValues) {
       EXPECT_EQ(to(there, second).transposed().to_vector<float>(), values);
       Tensor wide = empty({3, 70'000}, DType::f64, second);
       copy_(wide, to(x, first));
-      EXPECT_EQ(wide.select(1, 5).to_vector<double>(), (std::vector<double>{1.25, 17'501.25, 35'001.25}));
+      EXPECT_EQ(wide.select(1, 5).to_vector<double>(),
+                (std::vector<double>{1.25, 17'501.25, 35'001.25}));
     }
   }
 }
@@ -94,7 +99,8 @@ struct HeldStream {
   Stream stream{cpu(0), "held"};
   HeldStream() {
     stream.enqueue("hold", [this] {
-      while (held) std::this_thread::yield();
+      while (held)
+        std::this_thread::yield();
     });
   }
   ~HeldStream() { held = false; }

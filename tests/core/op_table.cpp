@@ -9,16 +9,22 @@ using PO = PointwiseOp;
 
 Tensor wave(const Shape& shape) {
   std::vector<float> values(static_cast<size_t>(numel(shape)));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = 0.5f + 0.3f * std::sin(static_cast<float>(i) + 1);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = 0.5f + 0.3f * std::sin(static_cast<float>(i) + 1);
   return from_vector(values, shape);
 }
 Tensor ids(int64_t n) {
   std::vector<int64_t> values(static_cast<size_t>(n));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int64_t>(i) % 3;
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<int64_t>(i) % 3;
   return from_vector(values, Shape{n});
 }
-Tensor statistics(int64_t n) { return full({n}, 0.5); }
-Tensor vector(int64_t n) { return wave({n}); }
+Tensor statistics(int64_t n) {
+  return full({n}, 0.5);
+}
+Tensor vector(int64_t n) {
+  return wave({n});
+}
 
 std::vector<OpRow> memory_rows() {
   return {
@@ -137,17 +143,21 @@ std::vector<OpRow> pointwise_and_reduce_rows() {
 
 std::vector<OpRow> pointwise_rows() {
   std::vector<OpRow> rows;
-#define SG_ROW(op, count)                                                                           \
-  rows.push_back({"pointwise",                                                                      \
-                  [](int64_t n) {                                                                   \
-                    Tensors in(count, wave({n, 3}));                                                \
-                    if (PO::op == PO::where) in[0] = cast(in[0], DType::boolean);                   \
-                    return in;                                                                      \
-                  },                                                                                \
-                  [](const Tensors& x) {                                                            \
-                    if constexpr (count == 1) return Tensors{pointwise(PO::op, {x[0]}, 2)};         \
-                    else if constexpr (count == 2) return Tensors{pointwise(PO::op, {x[0], x[1]})}; \
-                    else return Tensors{pointwise(PO::op, {x[0], x[1], x[count - 1]})};             \
+#define SG_ROW(op, count)                                                            \
+  rows.push_back({"pointwise",                                                       \
+                  [](int64_t n) {                                                    \
+                    Tensors in(count, wave({n, 3}));                                 \
+                    if (PO::op == PO::where)                                         \
+                      in[0] = cast(in[0], DType::boolean);                           \
+                    return in;                                                       \
+                  },                                                                 \
+                  [](const Tensors& x) {                                             \
+                    if constexpr (count == 1)                                        \
+                      return Tensors{pointwise(PO::op, {x[0]}, 2)};                  \
+                    else if constexpr (count == 2)                                   \
+                      return Tensors{pointwise(PO::op, {x[0], x[1]})};               \
+                    else                                                             \
+                      return Tensors{pointwise(PO::op, {x[0], x[1], x[count - 1]})}; \
                   }});
   SG_POINTWISE_OPS(SG_ROW)
 #undef SG_ROW
@@ -194,10 +204,12 @@ std::vector<OpRow> product_and_norm_rows() {
        {2}},
       {"layernorm_backward",
        [](int64_t n) {
-         return Tensors{wave({n, 4}), wave({n, 4}), vector(4), statistics(n), statistics(n), wave({n, 4})};
+         return Tensors{
+             wave({n, 4}), wave({n, 4}), vector(4), statistics(n), statistics(n), wave({n, 4})};
        },
        [](const Tensors& x) {
-         const NormGradients g = layernorm_backward(clone(x[0]), x[1], x[2], x[3], x[4], true, x[5]);
+         const NormGradients g =
+             layernorm_backward(clone(x[0]), x[1], x[2], x[3], x[4], true, x[5]);
          return Tensors{g.dx, g.d_gain, g.d_bias};
        },
        {5}},
@@ -277,9 +289,15 @@ std::vector<OpRow> attention_and_loss_rows() {
        {3}},
       {"attention_backward_",
        [=](int64_t n) {
-         return Tensors{heads(n), heads(n),           heads(n),
-                        heads(n), heads(n),           heads(n),
-                        heads(n), full({2, 2, n}, 1), full({n, n}, 1, DType::boolean),
+         return Tensors{heads(n),
+                        heads(n),
+                        heads(n),
+                        heads(n),
+                        heads(n),
+                        heads(n),
+                        heads(n),
+                        full({2, 2, n}, 1),
+                        full({n, n}, 1, DType::boolean),
                         heads(n)};
        },
        attend_backward,
@@ -345,7 +363,8 @@ std::vector<OpRow> update_rows() {
        {},
        {},
        {0, 2}},
-      {"sum_squares", [](int64_t n) { return Tensors{vector(n)}; },
+      {"sum_squares",
+       [](int64_t n) { return Tensors{vector(n)}; },
        [](const Tensors& x) { return Tensors{sum_squares(x[0])}; }},
       {"tree_sum",
        [](int64_t n) {
@@ -359,8 +378,13 @@ std::vector<OpRow> update_rows() {
 
 std::vector<OpRow> all_rows() {
   std::vector<OpRow> rows;
-  for (const auto& part : {memory_rows(), pointwise_and_reduce_rows(), pointwise_rows(), product_and_norm_rows(),
-                           row_rows(), attention_and_loss_rows(), update_rows()})
+  for (const auto& part : {memory_rows(),
+                           pointwise_and_reduce_rows(),
+                           pointwise_rows(),
+                           product_and_norm_rows(),
+                           row_rows(),
+                           attention_and_loss_rows(),
+                           update_rows()})
     rows.insert(rows.end(), part.begin(), part.end());
   return rows;
 }

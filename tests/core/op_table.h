@@ -1,4 +1,5 @@
-// The ops of core/ops.h as a table: for each its arguments, for a batch of any size, and what may be asked of them.
+// The ops of core/ops.h as a table: for each its arguments, for a batch of any size, and what may
+// be asked of them.
 #pragma once
 #include <functional>
 #include <set>

@@ -15,10 +15,16 @@ TEST(Ops, AGradientIsMadeInPlaceOfOneThatNobodyElseHolds) {
   const Tensor x = from_vector<float>({-1, 2, 3, -4}, {2, 2}), gain = from_vector<float>({1, 1});
   const Normalised layer = layernorm(x, gain, {}, 1e-5f), rms = rmsnorm(x, gain, 1e-5f);
   const std::pair<const char*, std::function<Tensor(Tensor)>> ops[] = {
-      {"activation", [&](Tensor dy) { return activation_backward(PointwiseOp::relu, x, std::move(dy), true).dx; }},
+      {"activation",
+       [&](Tensor dy) {
+         return activation_backward(PointwiseOp::relu, x, std::move(dy), true).dx;
+       }},
       {"layernorm",
-       [&](Tensor dy) { return layernorm_backward(std::move(dy), x, gain, layer.mean, layer.rstd, false).dx; }},
-      {"rmsnorm", [&](Tensor dy) { return rmsnorm_backward(std::move(dy), x, gain, rms.rstd).dx; }}};
+       [&](Tensor dy) {
+         return layernorm_backward(std::move(dy), x, gain, layer.mean, layer.rstd, false).dx;
+       }},
+      {"rmsnorm",
+       [&](Tensor dy) { return rmsnorm_backward(std::move(dy), x, gain, rms.rstd).dx; }}};
   const Floats given{5, 6, 7, 8};
   for (const auto& [name, op] : ops) {
     Tensor dy = from_vector<float>(given, {2, 2});
@@ -58,11 +64,13 @@ TEST(Ops, EntriesThatATypeLacksAreNamed) {
   const std::pair<std::string, std::function<void()>> cases[] = {
       {"div: no " + isa + " kernel for i32", [&] { div(i, i); }},
       {"exp: no " + isa + " kernel for i32", [&] { pointwise(PointwiseOp::exp, {i}); }},
-      {"pow_scalar: no " + isa + " kernel for i32", [&] { pointwise(PointwiseOp::pow_scalar, {i}, 2); }},
+      {"pow_scalar: no " + isa + " kernel for i32",
+       [&] { pointwise(PointwiseOp::pow_scalar, {i}, 2); }},
       {"add: no " + isa + " kernel for bool", [&] { add(b, b); }},
       {"mul_scalar: no " + isa + " kernel for bool", [&] { scale(b, 2); }},
   };
-  for (const auto& [expected, call] : cases) EXPECT_EQ(test::error_of(ErrorKind::usage, call), expected);
+  for (const auto& [expected, call] : cases)
+    EXPECT_EQ(test::error_of(ErrorKind::usage, call), expected);
 }
 
 TEST(Ops, SumsInATypeThatCantHoldThemAreRefused) {

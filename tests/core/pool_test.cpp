@@ -47,7 +47,8 @@ TEST(Pool, ExactCapacityFitsAndOneByteMoreNamesEverything) {
     FAIL() << "must not fit";
   } catch (const Error& e) {
     EXPECT_EQ(e.exit_code(), 6);
-    for (const char* part : {"cpu:40", "1.00 MiB", "activations", "optimizer 3.00 MiB", "4.00 MiB"}) {
+    for (const char* part :
+         {"cpu:40", "1.00 MiB", "activations", "optimizer 3.00 MiB", "4.00 MiB"}) {
       EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << part << " in " << e.what();
     }
   }
@@ -95,7 +96,8 @@ TEST(Pool, ThreadsShareIt) {
       }
     });
   }
-  for (auto& thread : threads) thread.join();
+  for (auto& thread : threads)
+    thread.join();
   EXPECT_EQ(pool.ledger().total(), 0u);
 }
 

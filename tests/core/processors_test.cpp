@@ -1,5 +1,5 @@
-// Which processors ranks and threads get, as a table: what each rank may run on, the machine's nodes, and what is
-// dealt.
+// Which processors ranks and threads get, as a table: what each rank may run on, the machine's
+// nodes, and what is dealt.
 #include "core/processors.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ using Sets = std::vector<Processors>;
 
 Sets sets_of(const std::vector<std::string>& lists) {
   Sets sets;
-  for (const std::string& list : lists) sets.push_back(parse_processors(list));
+  for (const std::string& list : lists)
+    sets.push_back(parse_processors(list));
   return sets;
 }
 
@@ -44,16 +45,25 @@ const Dealing dealings[] = {
     {"two ranks share one node", {"0-7", "0-7"}, {"0-7"}, {"0-3", "4-7"}},
     {"within the affinity", {"1-3,6", "1-3,6"}, {"0-7"}, {"1-2", "3,6"}},
     {"a rank a node", {"0-7", "0-7"}, {"0,2,4,6", "1,3,5,7"}, {"0,2,4,6", "1,3,5,7"}},
-    {"two ranks a node", {"0-7", "0-7", "0-7", "0-7"}, {"0-3", "4-7"}, {"0-1", "2-3", "4-5", "6-7"}},
+    {"two ranks a node",
+     {"0-7", "0-7", "0-7", "0-7"},
+     {"0-3", "4-7"},
+     {"0-1", "2-3", "4-5", "6-7"}},
     {"three on two nodes: only the last takes what both leave",
      {"0-15", "0-15", "0-15"},
      {"0-7", "8-15"},
      {"0-4", "8-12", "5-7,13-14"}},
     {"equal numbers, the rest idle", {"0-6", "0-6"}, {"0-7"}, {"0-2", "3-5"}},
     {"an affinity that leaves little of a node", {"3-7", "3-7"}, {"0-3", "4-7"}, {"4-5", "6-7"}},
-    {"more ranks than processors share them", {"0-1", "0-1", "0-1"}, {"0-1"}, {"0-1", "0-1", "0-1"}},
+    {"more ranks than processors share them",
+     {"0-1", "0-1", "0-1"},
+     {"0-1"},
+     {"0-1", "0-1", "0-1"}},
     {"the launcher has bound each", {"0-1", "2-3"}, {"0-3"}, {"0-1", "2-3"}},
-    {"the launcher has bound pairs", {"0-3", "4-7", "0-3", "4-7"}, {"0-7"}, {"0-1", "4-5", "2-3", "6-7"}},
+    {"the launcher has bound pairs",
+     {"0-3", "4-7", "0-3", "4-7"},
+     {"0-7"},
+     {"0-1", "4-5", "2-3", "6-7"}},
     {"a machine that tells of no nodes", {"0-3", "0-3"}, {""}, {"0-1", "2-3"}},
 };
 
@@ -71,14 +81,17 @@ TEST(Processors, DealtSetsAreDisjoint) {
         Processors all;
         Sets nodes;
         for (int p = 0; p < processors; ++p) {
-          if (p % node == 0) nodes.emplace_back();
+          if (p % node == 0)
+            nodes.emplace_back();
           nodes.back().push_back(p);
           all.push_back(p);
         }
         std::vector<int> uses(static_cast<size_t>(processors), 0);
-        for (const Processors& set : deal_processors(Sets(static_cast<size_t>(ranks), all), nodes)) {
+        for (const Processors& set :
+             deal_processors(Sets(static_cast<size_t>(ranks), all), nodes)) {
           EXPECT_EQ(static_cast<int>(set.size()), ranks == 1 ? processors : processors / ranks);
-          for (const int p : set) EXPECT_EQ(++uses[static_cast<size_t>(p)], 1);
+          for (const int p : set)
+            EXPECT_EQ(++uses[static_cast<size_t>(p)], 1);
         }
       }
     }
@@ -100,12 +113,14 @@ Processors affinity_of_thread() {
   sched_getaffinity(0, sizeof set, &set);
   Processors found;
   for (int p = 0; p < CPU_SETSIZE; ++p) {
-    if (CPU_ISSET(p, &set)) found.push_back(p);
+    if (CPU_ISSET(p, &set))
+      found.push_back(p);
   }
   return found;
 }
 
-// On a device with processors of its own all threads run on them, the process's number stays what it was.
+// On a device with processors of its own all threads run on them, the process's number stays what
+// it was.
 TEST(Processors, ADevicesThreadsRunOnItsProcessors) {
   const int before = available_processors();
   const Processors one{process_processors().back()};
@@ -119,10 +134,12 @@ TEST(Processors, ADevicesThreadsRunOnItsProcessors) {
     std::vector<Processors> seen(64);
     const auto look = [](void* found, int64_t i, int) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // so that every worker gets some
-      (*static_cast<std::vector<Processors>*>(found))[static_cast<size_t>(i)] = affinity_of_thread();
+      (*static_cast<std::vector<Processors>*>(found))[static_cast<size_t>(i)] =
+          affinity_of_thread();
     };
     workers->run(static_cast<int64_t>(seen.size()), look, &seen);
-    for (const Processors& s : seen) EXPECT_EQ(s, one);
+    for (const Processors& s : seen)
+      EXPECT_EQ(s, one);
     EXPECT_EQ(available_processors(), before);
   }).join();
 }

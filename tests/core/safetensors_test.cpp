@@ -29,10 +29,14 @@ std::string file_of(const std::string& header, size_t data = 0) {
   return with_length(header.size(), header + std::string(data, '\0'));
 }
 // A tensor's entry with all fields given as JSON.
-std::string entry(const std::string& shape, const std::string& offsets, const std::string& dtype = "\"F32\"") {
+std::string entry(const std::string& shape,
+                  const std::string& offsets,
+                  const std::string& dtype = "\"F32\"") {
   return "{\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
 }
-std::string one(const std::string& shape, const std::string& offsets, const std::string& dtype = "\"F32\"") {
+std::string one(const std::string& shape,
+                const std::string& offsets,
+                const std::string& dtype = "\"F32\"") {
   return "{\"a\":" + entry(shape, offsets, dtype) + "}";
 }
 std::string two(const std::string& a_offsets, const std::string& b_offsets) {
@@ -40,7 +44,8 @@ std::string two(const std::string& a_offsets, const std::string& b_offsets) {
 }
 std::string repeated(const std::string& text, int n) {
   std::string all;
-  for (int i = 0; i < n; ++i) all += text;
+  for (int i = 0; i < n; ++i)
+    all += text;
   return all;
 }
 
@@ -49,7 +54,9 @@ struct Bad {
   std::string file;
   const char* message;
 };
-void PrintTo(const Bad& bad, std::ostream* out) { *out << bad.name; }
+void PrintTo(const Bad& bad, std::ostream* out) {
+  *out << bad.name;
+}
 
 const std::vector<Bad>& bad_headers() {
   static const std::vector<Bad> table = {
@@ -68,12 +75,19 @@ const std::vector<Bad>& bad_headers() {
       {"ByteOrderMark", file_of("\xef\xbb\xbf{}"), "must begin with {"},
       {"SpaceBeforeTheBrace", file_of(" {}"), "must begin with {"},
       {"TopLevelArray", file_of("[]"), "must begin with {"},
-      {"TensorTwice", file_of("{\"a\":" + entry("[1]", "[0,4]") + ",\"a\":" + entry("[1]", "[0,4]") + "}", 4),
+      {"TensorTwice",
+       file_of("{\"a\":" + entry("[1]", "[0,4]") + ",\"a\":" + entry("[1]", "[0,4]") + "}", 4),
        "a is there twice"},
-      {"FieldTwice", file_of("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4),
+      {"FieldTwice",
+       file_of("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}",
+               4),
        "a.dtype is there twice"},
-      {"MetadataKeyTwice", file_of(R"({"__metadata__":{"k":"1","k":"2"}})"), "__metadata__.k is there twice"},
-      {"MetadataTwice", file_of(R"({"__metadata__":{},"__metadata__":{}})"), "__metadata__ is there twice"},
+      {"MetadataKeyTwice",
+       file_of(R"({"__metadata__":{"k":"1","k":"2"}})"),
+       "__metadata__.k is there twice"},
+      {"MetadataTwice",
+       file_of(R"({"__metadata__":{},"__metadata__":{}})"),
+       "__metadata__ is there twice"},
       {"MetadataNotText", file_of(R"({"__metadata__":{"k":1}})"), "__metadata__.k must be text"},
       {"MetadataNotAnObject", file_of(R"({"__metadata__":"k"})"), "__metadata__ must be an object"},
       {"TensorNotAnObject", file_of("{\"a\":[]}"), "must be an object"},
@@ -88,7 +102,9 @@ const std::vector<Bad>& bad_tensors() {
       {"NoDtype", file_of(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4), "dtype is missing"},
       {"NoShape", file_of(R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", 4), "shape is missing"},
       {"NoOffsets", file_of(R"({"a":{"dtype":"F32","shape":[1]}})", 4), "data_offsets is missing"},
-      {"AnotherField", file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})", 4), "4 fields"},
+      {"AnotherField",
+       file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})", 4),
+       "4 fields"},
       {"ShapeNotAnArray", file_of(one("1", "[0,4]"), 4), "shape must be an array"},
       {"ShapeOfText", file_of(one("[\"1\"]", "[0,4]"), 4), "sizes must be integers"},
       {"OneOffset", file_of(one("[1]", "[4]"), 4), "data_offsets must be two"},
@@ -97,12 +113,24 @@ const std::vector<Bad>& bad_tensors() {
       {"NegativeOffset", file_of(one("[1]", "[-4,0]"), 4), "not -4"},
       {"FractionalSize", file_of(one("[1.0]", "[0,4]"), 4), "not 1.0"},
       {"SizeWithExponent", file_of(one("[1e0]", "[0,4]"), 4), "sizes must be integers"},
-      {"SizeOver63Bits", file_of(one("[9223372036854775808]", "[0,4]"), 4), "not 9223372036854775808"},
-      {"SizeOver64Bits", file_of(one("[18446744073709551616]", "[0,4]"), 4), "sizes must be integers"},
-      {"OffsetOver64Bits", file_of(one("[1]", "[0,18446744073709551620]"), 4), "data_offsets must be integers"},
-      {"ProductOverflows", file_of(one("[4294967296,4294967296]", "[0,0]")), "more than 2^63 bytes"},
-      {"ProductTimesSizeOverflows", file_of(one("[2305843009213693952]", "[0,0]")), "more than 2^63 bytes"},
-      {"OverflowHiddenByZero", file_of(one("[4294967296,4294967296,0]", "[0,0]")), "more than 2^63 bytes"},
+      {"SizeOver63Bits",
+       file_of(one("[9223372036854775808]", "[0,4]"), 4),
+       "not 9223372036854775808"},
+      {"SizeOver64Bits",
+       file_of(one("[18446744073709551616]", "[0,4]"), 4),
+       "sizes must be integers"},
+      {"OffsetOver64Bits",
+       file_of(one("[1]", "[0,18446744073709551620]"), 4),
+       "data_offsets must be integers"},
+      {"ProductOverflows",
+       file_of(one("[4294967296,4294967296]", "[0,0]")),
+       "more than 2^63 bytes"},
+      {"ProductTimesSizeOverflows",
+       file_of(one("[2305843009213693952]", "[0,0]")),
+       "more than 2^63 bytes"},
+      {"OverflowHiddenByZero",
+       file_of(one("[4294967296,4294967296,0]", "[0,0]")),
+       "more than 2^63 bytes"},
       {"EndBeforeBegin", file_of(one("[1]", "[4,0]"), 4), "before its begin"},
       {"SpanTooLong", file_of(one("[1]", "[0,8]"), 8), "span 8 bytes"},
       {"SpanTooShort", file_of(one("[2]", "[0,4]"), 4), "span 4 bytes"},
@@ -113,11 +141,16 @@ const std::vector<Bad>& bad_tensors() {
       {"TrailingData", file_of(one("[1]", "[0,4]"), 5), "5 bytes of data, the header describes 4"},
       {"MissingData", file_of(one("[1]", "[0,4]"), 3), "3 bytes of data, the header describes 4"},
       {"DataWithoutTensors", file_of("{}", 1), "1 bytes of data, the header describes 0"},
-      {"PetabytesInASmallFile", file_of(one("[281474976710656]", "[0,1125899906842624]")), "0 bytes of data"},
-      {"AbsurdDepth", file_of("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}"),
+      {"PetabytesInASmallFile",
+       file_of(one("[281474976710656]", "[0,1125899906842624]")),
+       "0 bytes of data"},
+      {"AbsurdDepth",
+       file_of("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}"),
        "nested deeper"},
       {"AbsurdRank", file_of(one("[" + repeated("1,", 12) + "1]", "[0,4]"), 4), "13 dimensions"},
-      {"AbsurdCount", file_of("{\"a\":[" + repeated("0,", 100'000) + "0]}"), "more than 50066 values"},
+      {"AbsurdCount",
+       file_of("{\"a\":[" + repeated("0,", 100'000) + "0]}"),
+       "more than 50066 values"},
   };
   return table;
 }
@@ -159,7 +192,8 @@ TEST(Safetensors, AFileThatShrinksAfterOpeningIsAnError) {
 
 TEST(Safetensors, WhatTheFormatAllowsIsAccepted) {
   const TemporaryFolder folder;
-  const std::string scalar = "{\"data_offsets\":[0,4],\"shape\":[],\"dtype\":\"F32\"}";  // keys in another order
+  const std::string scalar =
+      "{\"data_offsets\":[0,4],\"shape\":[],\"dtype\":\"F32\"}";  // keys in another order
   const std::vector<std::pair<std::string, size_t>> files = {
       {file_of("{}"), 0},
       {file_of("{}     "), 0},
@@ -181,31 +215,36 @@ TEST(Safetensors, WhatTheFormatAllowsIsAccepted) {
     put(folder / "file", file);
     const SafetensorsReader reader(folder / "file");
     EXPECT_EQ(reader.entries().size(), count);
-    for (const auto& e : reader.entries()) EXPECT_EQ(reader.read(e).shape(), e.shape);
+    for (const auto& e : reader.entries())
+      EXPECT_EQ(reader.read(e).shape(), e.shape);
   }
 }
 
-std::string bytes_of(const Tensor& x) { return {static_cast<const char*>(x.view().data), x.bytes()}; }
+std::string bytes_of(const Tensor& x) {
+  return {static_cast<const char*>(x.view().data), x.bytes()};
+}
 
 TEST(Safetensors, EveryDtypeComesBackBitForBit) {
   const TemporaryFolder folder;
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<Tensor> tensors = {from_vector<float>({1.5f, nan, -0.0f, INFINITY, 1e-42f, 3}, {2, 3}),
-                                       from_vector<double>({1e300, -2}, {2}),
-                                       cast(from_vector<float>({1, 2, 3}), DType::f16),
-                                       cast(from_vector<float>({1, 2, 3}), DType::bf16),
-                                       from_vector<int32_t>({-1, 7}, {1, 2}),
-                                       from_vector<int64_t>({INT64_MIN}, {1}),
-                                       from_vector<uint8_t>({0, 255}, {2}),
-                                       cast(from_vector<float>({0, 1}), DType::boolean),
-                                       from_vector<float>({4}, {}),
-                                       empty({0, 5})};
+  const std::vector<Tensor> tensors = {
+      from_vector<float>({1.5f, nan, -0.0f, INFINITY, 1e-42f, 3}, {2, 3}),
+      from_vector<double>({1e300, -2}, {2}),
+      cast(from_vector<float>({1, 2, 3}), DType::f16),
+      cast(from_vector<float>({1, 2, 3}), DType::bf16),
+      from_vector<int32_t>({-1, 7}, {1, 2}),
+      from_vector<int64_t>({INT64_MIN}, {1}),
+      from_vector<uint8_t>({0, 255}, {2}),
+      cast(from_vector<float>({0, 1}), DType::boolean),
+      from_vector<float>({4}, {}),
+      empty({0, 5})};
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < tensors.size(); ++i)
     infos.push_back({"tensor." + std::to_string(i), tensors[i].dtype(), tensors[i].shape()});
   AtomicFileWriter file(folder / "file");
   SafetensorsWriter writer(file, infos, {{"quoted \"key\"", "line\n"}});
-  for (const Tensor& t : tensors) writer.write(t);
+  for (const Tensor& t : tensors)
+    writer.write(t);
   writer.check_complete();
   file.commit();
 
@@ -261,7 +300,8 @@ TEST(Safetensors, TheWriterHoldsTheCallerToWhatWasAnnounced) {
 // Written by PyTorch's safetensors library.
 TEST(Safetensors, FilesOfTheReferenceLibraryAreRead) {
   for (const char* name : {"gpt2_golden", "gpt2_weights", "ops_golden"}) {
-    const SafetensorsReader reader(std::string(SG_SOURCE_DIR "/tests/golden/") + name + ".safetensors");
+    const SafetensorsReader reader(std::string(SG_SOURCE_DIR "/tests/golden/") + name +
+                                   ".safetensors");
     EXPECT_GT(reader.entries().size(), 0u);
   }
 }

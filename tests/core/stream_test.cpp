@@ -27,7 +27,8 @@ TEST(Stream, RunsInOrderOnAThreadOfItsOwn) {
     });
   }
   stream.synchronize();
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(order[static_cast<size_t>(i)], i);
   EXPECT_NE(worker, std::this_thread::get_id());
 }
 
@@ -73,7 +74,8 @@ TEST(Stream, DestructionDrainsTheQueue) {
   std::atomic<int> count{0};
   {
     Stream stream(cpu(0), "short");
-    for (int i = 0; i < 50; ++i) stream.enqueue("task", [&] { ++count; });
+    for (int i = 0; i < 50; ++i)
+      stream.enqueue("task", [&] { ++count; });
   }
   EXPECT_EQ(count, 50);
 }
@@ -120,7 +122,8 @@ TEST(Storage, AFailedUseDoesntKeepItsMemory) {
   {
     Storage storage(device, 64, Category::activations), kept(device, 64, Category::activations);
     stream.enqueue("use", [] { throw std::runtime_error("failed"); });
-    for (Storage* used : {&storage, &kept}) used->used_until(stream.record());
+    for (Storage* used : {&storage, &kept})
+      used->used_until(stream.record());
     storage.release();
     EXPECT_FALSE(storage.resident());
     EXPECT_EQ(pool(device).ledger().total(), 64u);
@@ -145,7 +148,9 @@ TEST(Storage, ResidencyIsCountedAndRefillingIsNoInPlaceChange) {
   try {
     storage.data();
     FAIL() << "an empty slot has no data";
-  } catch (const Error& e) { EXPECT_NE(std::string(e.what()).find("block.7"), std::string::npos); }
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("block.7"), std::string::npos);
+  }
   EXPECT_THROW(storage.release(), Bug);
 }
 
@@ -159,7 +164,8 @@ TEST(Stream, TheLastHandleMayBeOneThatATaskHolds) {
     });
     stream.enqueue("second", [&ran] { ++ran; });
   }  // the handle here is gone while the first task runs
-  for (int waited = 0; ran < 100 && waited < 5000; ++waited) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int waited = 0; ran < 100 && waited < 5000; ++waited)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(ran, 100);
 }
 

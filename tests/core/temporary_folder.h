@@ -15,7 +15,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "shardgrad-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw std::runtime_error("no folder for the test: " + name);
+    if (!mkdtemp(name.data()))
+      throw std::runtime_error("no folder for the test: " + name);
     path_ = name;
   }
   ~TemporaryFolder() {
@@ -30,7 +31,8 @@ class TemporaryFolder {
   // Names of what is directly in it, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) found.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      found.push_back(entry.path().filename());
     std::sort(found.begin(), found.end());
     return found;
   }

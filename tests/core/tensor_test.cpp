@@ -20,8 +20,10 @@ TEST(Shape, BroadcastsByNumPysRule) {
   struct Row {
     Shape a, b, result;
   };
-  for (const Row& row :
-       {Row{{3, 1}, {4}, {3, 4}}, Row{{}, {2, 3}, {2, 3}}, Row{{5, 1, 2}, {3, 1}, {5, 3, 2}}, Row{{0}, {1}, {0}}}) {
+  for (const Row& row : {Row{{3, 1}, {4}, {3, 4}},
+                         Row{{}, {2, 3}, {2, 3}},
+                         Row{{5, 1, 2}, {3, 1}, {5, 3, 2}},
+                         Row{{0}, {1}, {0}}}) {
     EXPECT_EQ(broadcast(row.a, row.b, "test"), row.result);
     EXPECT_EQ(broadcast(row.b, row.a, "test"), row.result);
   }
@@ -42,8 +44,10 @@ TEST(Tensor, ViewsShareMemory) {
   EXPECT_EQ(x.slice(1, 1, 3).to_vector<float>(),
             (std::vector<float>{4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19, 20, 21, 22, 23}));
   EXPECT_EQ(x.select(0, 1).select(0, 2).to_vector<float>(), (std::vector<float>{20, 21, 22, 23}));
-  EXPECT_EQ(x.permute({1, 0, 2}).select(0, 0).to_vector<float>(), (std::vector<float>{0, 1, 2, 3, 12, 13, 14, 15}));
-  EXPECT_EQ(counting({2}).unsqueeze(1).expand({2, 3}).to_vector<float>(), (std::vector<float>{0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(x.permute({1, 0, 2}).select(0, 0).to_vector<float>(),
+            (std::vector<float>{0, 1, 2, 3, 12, 13, 14, 15}));
+  EXPECT_EQ(counting({2}).unsqueeze(1).expand({2, 3}).to_vector<float>(),
+            (std::vector<float>{0, 0, 0, 1, 1, 1}));
 }
 
 TEST(Tensor, ReshapeIsAViewWhereStridesAllowOne) {
@@ -119,7 +123,8 @@ TEST(Tensor, SumsOverChunksFollowOneTree) {
 
 TEST(Shape, SizesBesideAZeroMustFitAsWell) {
   const int64_t large = int64_t{1} << 40;
-  for (const Shape& shape : {Shape{0, large, large}, Shape{large, 0, large}, Shape{large, large, 0}}) {
+  for (const Shape& shape :
+       {Shape{0, large, large}, Shape{large, 0, large}, Shape{large, large, 0}}) {
     EXPECT_THROW(numel(shape), Error);
     EXPECT_THROW(empty(shape), Error);
     EXPECT_THROW(zeros({1, 1, 1}).expand({large, large, 1}), Error);
@@ -132,18 +137,26 @@ TEST(Shape, SizesBesideAZeroMustFitAsWell) {
 TEST(Tensor, AnUndefinedOneIsNamedByWhatIsAsked) {
   const Tensor none;
   const std::pair<const char*, std::function<void()>> cases[] = {
-      {"device", [&] { none.device(); }},        {"version", [&] { none.version(); }},
-      {"reshape", [&] { none.reshape({1}); }},   {"transpose", [&] { none.transpose(0, 0); }},
-      {"slice", [&] { none.slice(0, 0, 0); }},   {"select", [&] { none.select(0, 0); }},
-      {"expand", [&] { none.expand({2}); }},     {"squeeze", [&] { none.squeeze(0); }},
-      {"unsqueeze", [&] { none.unsqueeze(0); }}, {"permute", [&] { none.permute({}); }},
-      {"data", [&] { none.item<float>(); }},     {"device", [&] { empty_like(none); }},
+      {"device", [&] { none.device(); }},
+      {"version", [&] { none.version(); }},
+      {"reshape", [&] { none.reshape({1}); }},
+      {"transpose", [&] { none.transpose(0, 0); }},
+      {"slice", [&] { none.slice(0, 0, 0); }},
+      {"select", [&] { none.select(0, 0); }},
+      {"expand", [&] { none.expand({2}); }},
+      {"squeeze", [&] { none.squeeze(0); }},
+      {"unsqueeze", [&] { none.unsqueeze(0); }},
+      {"permute", [&] { none.permute({}); }},
+      {"data", [&] { none.item<float>(); }},
+      {"device", [&] { empty_like(none); }},
   };
   for (const auto& [what, call] : cases) {
     try {
       call();
       ADD_FAILURE() << what << ": no error";
-    } catch (const Error& e) { EXPECT_EQ(std::string(e.what()), std::string(what) + ": the tensor is undefined"); }
+    } catch (const Error& e) {
+      EXPECT_EQ(std::string(e.what()), std::string(what) + ": the tensor is undefined");
+    }
   }
 }
 

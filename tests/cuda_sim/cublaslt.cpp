@@ -1,5 +1,5 @@
-// Products of the software device: the few functions of cuBLASLt that kernels/cuda/matmul.cu calls, in f64 on the host,
-// queued on the stream like a kernel.
+// Products of the software device: the few functions of cuBLASLt that kernels/cuda/matmul.cu calls,
+// in f64 on the host, queued on the stream like a kernel.
 #include "kernels/cuda/cublaslt.h"
 
 #include <cstring>
@@ -32,19 +32,25 @@ T& as(Handle handle) {
 }
 template <class T>
 void assign(T& member, const void* value, size_t bytes) {
-  if (bytes == sizeof(T)) std::memcpy(&member, value, bytes);
+  if (bytes == sizeof(T))
+    std::memcpy(&member, value, bytes);
 }
 
 double load(const void* p, int64_t i, cudaDataType type) {
-  if (type == CUDA_R_16F) return static_cast<float>(static_cast<const f16*>(p)[i]);
-  if (type == CUDA_R_16BF) return static_cast<float>(static_cast<const bf16*>(p)[i]);
+  if (type == CUDA_R_16F)
+    return static_cast<float>(static_cast<const f16*>(p)[i]);
+  if (type == CUDA_R_16BF)
+    return static_cast<float>(static_cast<const bf16*>(p)[i]);
   return static_cast<const float*>(p)[i];
 }
 void store(void* p, int64_t i, cudaDataType type, double value) {
   const float x = static_cast<float>(value);
-  if (type == CUDA_R_16F) static_cast<f16*>(p)[i] = f16(x);
-  else if (type == CUDA_R_16BF) static_cast<bf16*>(p)[i] = bf16(x);
-  else static_cast<float*>(p)[i] = x;
+  if (type == CUDA_R_16F)
+    static_cast<f16*>(p)[i] = f16(x);
+  else if (type == CUDA_R_16BF)
+    static_cast<bf16*>(p)[i] = bf16(x);
+  else
+    static_cast<float*>(p)[i] = x;
 }
 
 // Column-major: d (m,n) = op(a)·op(b) + beta·c, with the bias (m) added to every column.
@@ -63,16 +69,21 @@ struct Call {
     return k == kb && m == d.rows && n == d.columns && a.leading >= a.rows && b.leading >= b.rows &&
            d.leading >= d.rows && a.batch == d.batch && b.batch == d.batch && k > 0;
   }
-  double at(const Layout& l, const void* data, bool transposed, int64_t batch, int64_t i, int64_t j) const {
-    return load(data, batch * l.batch_stride + (transposed ? j + i * l.leading : i + j * l.leading), l.type);
+  double at(const Layout& l, const void* data, bool transposed, int64_t batch, int64_t i, int64_t j)
+      const {
+    return load(data,
+                batch * l.batch_stride + (transposed ? j + i * l.leading : i + j * l.leading),
+                l.type);
   }
   void run() const {
     const int64_t k_size = product.first == CUBLAS_OP_N ? a.columns : a.rows;
     for (int64_t batch = 0; batch < d.batch; ++batch)
       for (int64_t j = 0; j < d.columns; ++j)
         for (int64_t i = 0; i < d.rows; ++i) {
-          double sum = product.epilogue == CUBLASLT_EPILOGUE_BIAS ? load(product.bias, i, d.type) : 0;
-          if (beta != 0) sum += beta * at(d, data_d, false, batch, i, j);
+          double sum =
+              product.epilogue == CUBLASLT_EPILOGUE_BIAS ? load(product.bias, i, d.type) : 0;
+          if (beta != 0)
+            sum += beta * at(d, data_d, false, batch, i, j);
           for (int64_t k = 0; k < k_size; ++k)
             sum += at(a, data_a, product.first != CUBLAS_OP_N, batch, i, k) *
                    at(b, data_b, product.second != CUBLAS_OP_N, batch, k, j);
@@ -93,20 +104,29 @@ const char* status_string(cublasStatus_t status) {
   return status == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE" : "another status";
 }
 
-cublasStatus_t layout_create(cublasLtMatrixLayout_t* l, cudaDataType type, uint64_t rows, uint64_t columns,
+cublasStatus_t layout_create(cublasLtMatrixLayout_t* l,
+                             cudaDataType type,
+                             uint64_t rows,
+                             uint64_t columns,
                              int64_t leading) {
-  *l = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, int64_t(rows), int64_t(columns), leading});
+  *l = reinterpret_cast<cublasLtMatrixLayout_t>(
+      new Layout{type, int64_t(rows), int64_t(columns), leading});
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t layout_destroy(cublasLtMatrixLayout_t l) {
   delete &as<Layout>(l);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t layout_set(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+cublasStatus_t layout_set(cublasLtMatrixLayout_t l,
+                          cublasLtMatrixLayoutAttribute_t attribute,
+                          const void* value,
                           size_t bytes) {
-  if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) assign(as<Layout>(l).batch, value, bytes);
-  else if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET) assign(as<Layout>(l).batch_stride, value, bytes);
-  else return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT)
+    assign(as<Layout>(l).batch, value, bytes);
+  else if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET)
+    assign(as<Layout>(l).batch_stride, value, bytes);
+  else
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -118,14 +138,21 @@ cublasStatus_t product_destroy(cublasLtMatmulDesc_t p) {
   delete &as<Product>(p);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t product_set(cublasLtMatmulDesc_t p, cublasLtMatmulDescAttributes_t attribute, const void* value,
+cublasStatus_t product_set(cublasLtMatmulDesc_t p,
+                           cublasLtMatmulDescAttributes_t attribute,
+                           const void* value,
                            size_t bytes) {
   Product& product = as<Product>(p);
-  if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) assign(product.first, value, bytes);
-  else if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) assign(product.second, value, bytes);
-  else if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE) assign(product.epilogue, value, bytes);
-  else if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER) assign(product.bias, value, bytes);
-  else return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (attribute == CUBLASLT_MATMUL_DESC_TRANSA)
+    assign(product.first, value, bytes);
+  else if (attribute == CUBLASLT_MATMUL_DESC_TRANSB)
+    assign(product.second, value, bytes);
+  else if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE)
+    assign(product.epilogue, value, bytes);
+  else if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
+    assign(product.bias, value, bytes);
+  else
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -134,21 +161,44 @@ cublasStatus_t preference_create(cublasLtMatmulPreference_t* p) {
   *p = nullptr;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t preference_destroy(cublasLtMatmulPreference_t) { return CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t preference_set(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*, size_t) {
+cublasStatus_t preference_destroy(cublasLtMatmulPreference_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                         cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
-                         cublasLtMatmulHeuristicResult_t*, int* found) {
+cublasStatus_t preference_set(cublasLtMatmulPreference_t,
+                              cublasLtMatmulPreferenceAttributes_t,
+                              const void*,
+                              size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t heuristic(cublasLtHandle_t,
+                         cublasLtMatmulDesc_t,
+                         cublasLtMatrixLayout_t,
+                         cublasLtMatrixLayout_t,
+                         cublasLtMatrixLayout_t,
+                         cublasLtMatrixLayout_t,
+                         cublasLtMatmulPreference_t,
+                         int,
+                         cublasLtMatmulHeuristicResult_t*,
+                         int* found) {
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha, const void* a,
-                        cublasLtMatrixLayout_t layout_a, const void* b, cublasLtMatrixLayout_t layout_b,
-                        const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
-                        cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t*, void*, size_t,
+cublasStatus_t multiply(cublasLtHandle_t,
+                        cublasLtMatmulDesc_t product,
+                        const void* alpha,
+                        const void* a,
+                        cublasLtMatrixLayout_t layout_a,
+                        const void* b,
+                        cublasLtMatrixLayout_t layout_b,
+                        const void* beta,
+                        const void* c,
+                        cublasLtMatrixLayout_t,
+                        void* d,
+                        cublasLtMatrixLayout_t layout_d,
+                        const cublasLtMatmulAlgo_t*,
+                        void*,
+                        size_t,
                         cudaStream_t stream) {
   const Call call{as<Product>(product),
                   as<Layout>(layout_a),
@@ -158,10 +208,12 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t product, const vo
                   b,
                   d,
                   *static_cast<const float*>(beta)};
-  if (!call.valid() || *static_cast<const float*>(alpha) != 1 || c != d) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!call.valid() || *static_cast<const float*>(alpha) != 1 || c != d)
+    return CUBLAS_STATUS_INVALID_VALUE;
   const std::lock_guard lock(simt::device_lock());
-  return simt::enqueue(stream, [call] { call.run(); }) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
-                                                                      : CUBLAS_STATUS_EXECUTION_FAILED;
+  return simt::enqueue(stream, [call] { call.run(); }) == cudaSuccess
+             ? CUBLAS_STATUS_SUCCESS
+             : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 }  // namespace

@@ -52,7 +52,10 @@ class Executor {
  public:
   void run(const Grid& grid, const std::function<void()>& thread);
   int block_barrier(Meeting meeting, bool vote, std::source_location where);
-  void warp_operation(Meeting meeting, uint32_t mask, void* payload, void (*compute)(void**, uint32_t),
+  void warp_operation(Meeting meeting,
+                      uint32_t mask,
+                      void* payload,
+                      void (*compute)(void**, uint32_t),
                       std::source_location where);
   [[noreturn]] void fail(const char* why);
   std::string description(const char* why) const;
@@ -69,7 +72,9 @@ class Executor {
   void suspend();
   void become(Thread* thread);
   void continue_at(Thread* next, bool ending);
-  void make_ready(uint32_t thread) { threads_[thread].state = Thread::State::ready, ready_.push_back(thread); }
+  void make_ready(uint32_t thread) {
+    threads_[thread].state = Thread::State::ready, ready_.push_back(thread);
+  }
   void check_barrier();
   void release_barrier();
   void release_warp(uint32_t warp, uint32_t mask);
@@ -121,10 +126,12 @@ void Executor::run(const Grid& grid, const std::function<void()>& thread) {
   race::kernel_begins();
 
   std::vector<uint32_t> blocks(grid.grid.x * grid.grid.y * grid.grid.z);
-  for (uint32_t i = 0; i < blocks.size(); ++i) blocks[i] = i;
+  for (uint32_t i = 0; i < blocks.size(); ++i)
+    blocks[i] = i;
   arrange(blocks.data(), blocks.size());
   for (const uint32_t block : blocks) {
-    if (!failed_) run_block(block);
+    if (!failed_)
+      run_block(block);
   }
   current = nullptr;
   end_shared_memory();
@@ -148,7 +155,8 @@ void Executor::run_block(uint64_t number) {
   at_barrier_ = 0;
   votes_ = 0;
   free_fibers_.clear();
-  for (auto& fiber : fibers_) free_fibers_.push_back(fiber.get());
+  for (auto& fiber : fibers_)
+    free_fibers_.push_back(fiber.get());
   race::block_begins();
   begin_shared_memory();
 
@@ -158,9 +166,11 @@ void Executor::run_block(uint64_t number) {
 }
 
 void Executor::arrange(uint32_t* begin, size_t count) {
-  if (options_.order == Order::reverse) std::reverse(begin, begin + count);
+  if (options_.order == Order::reverse)
+    std::reverse(begin, begin + count);
   if (options_.order == Order::random)
-    for (size_t i = count; i > 1; --i) std::swap(begin[i - 1], begin[random_.below(i)]);
+    for (size_t i = count; i > 1; --i)
+      std::swap(begin[i - 1], begin[random_.below(i)]);
 }
 
 // ---- threads and their fibers ----
@@ -168,7 +178,8 @@ void Executor::arrange(uint32_t* begin, size_t count) {
 Fiber* Executor::take_fiber() {
   if (free_fibers_.empty()) {
     const int colour = static_cast<int>(fibers_.size());
-    fibers_.push_back(std::make_unique<Fiber>(options_.stack_bytes, colour, options_.portable_switch));
+    fibers_.push_back(
+        std::make_unique<Fiber>(options_.stack_bytes, colour, options_.portable_switch));
     return fibers_.back().get();
   }
   Fiber* fiber = free_fibers_.back();
@@ -187,13 +198,15 @@ void Executor::thread_main() {
   executor().run_threads();
 }
 
-// A fiber whose thread ends takes the next unstarted thread as it stands: kernels without barriers never switch.
+// A fiber whose thread ends takes the next unstarted thread as it stands: kernels without barriers
+// never switch.
 void Executor::run_threads() {
   for (;;) {
     Thread& thread = *current;
     (*kernel_)();
     finish(thread);
-    if (started_ == threads_.size()) break;
+    if (started_ == threads_.size())
+      break;
     Thread& next = threads_[start_order_[started_++]];
     next.state = Thread::State::ready;
     next.fiber = thread.fiber;
@@ -201,22 +214,26 @@ void Executor::run_threads() {
   }
   free_fibers_.push_back(current->fiber);
   Thread* next = next_to_run();
-  if (!next && live_ > 0) fail("deadlock: threads wait for each other");
+  if (!next && live_ > 0)
+    fail("deadlock: threads wait for each other");
   continue_at(next, true);
 }
 
 void Executor::finish(Thread& thread) {
   thread.state = Thread::State::finished;
   --live_;
-  if (live_ > 0 && at_barrier_ == live_) fail("a thread returned while the others wait at a block barrier");
+  if (live_ > 0 && at_barrier_ == live_)
+    fail("a thread returned while the others wait at a block barrier");
   const uint32_t lane = thread.linear % lanes, first = thread.linear - lane;
   for (uint32_t rest = warps_[thread.linear / lanes].waiting; rest; rest &= rest - 1) {
     const Thread& other = threads_[first + static_cast<uint32_t>(std::countr_zero(rest))];
-    if (other.mask >> lane & 1) fail("a lane named in the mask of a warp operation returned");
+    if (other.mask >> lane & 1)
+      fail("a lane named in the mask of a warp operation returned");
   }
 }
 
-// Started threads go first, so that a warp's shuffles end before the next warp begins; in random order either may.
+// Started threads go first, so that a warp's shuffles end before the next warp begins; in random
+// order either may.
 Thread* Executor::next_to_run() {
   const size_t waiting = ready_.size() - ready_begin_;
   const bool may_start = started_ < threads_.size();
@@ -225,14 +242,17 @@ Thread* Executor::next_to_run() {
     start(thread, take_fiber());
     return &thread;
   }
-  if (waiting == 0) return nullptr;
+  if (waiting == 0)
+    return nullptr;
   if (options_.order != Order::random) {
     Thread& thread = threads_[ready_[ready_begin_++]];
-    if (waiting == 1) ready_.clear(), ready_begin_ = 0;
+    if (waiting == 1)
+      ready_.clear(), ready_begin_ = 0;
     return &thread;
   }
   // Mostly the thread that became ready last, so that some run far ahead of the others.
-  if (random_.below(8) == 0) std::swap(ready_[ready_begin_ + random_.below(waiting)], ready_.back());
+  if (random_.below(8) == 0)
+    std::swap(ready_[ready_begin_ + random_.below(waiting)], ready_.back());
   const uint32_t thread = ready_.back();
   ready_.pop_back();
   return &threads_[thread];
@@ -246,18 +266,22 @@ void Executor::become(Thread* thread) {
 // To the host where next is null.
 void Executor::continue_at(Thread* next, bool ending) {
   Fiber& from = *current->fiber;
-  if (next) become(next);
+  if (next)
+    become(next);
   from.switch_to(next ? *next->fiber : host_, ending);
 }
 
 // Returns when another thread has made this one ready and its turn has come.
 void Executor::suspend() {
   Thread* next = next_to_run();
-  if (!next) fail("deadlock: threads wait for each other");
-  if (next != current) continue_at(next, false);
+  if (!next)
+    fail("deadlock: threads wait for each other");
+  if (next != current)
+    continue_at(next, false);
 }
 
-// The kernel's fibers are abandoned where they stand, which is why kernels hold no resources, nor does this frame.
+// The kernel's fibers are abandoned where they stand, which is why kernels hold no resources, nor
+// does this frame.
 void Executor::fail(const char* why) {
   failed_ = true;
   report_fault(description(why));
@@ -269,13 +293,16 @@ void Executor::fail(const char* why) {
 std::string Executor::description(const char* why) const {
   const auto number = [](uint32_t n) { return std::to_string(n); };
   std::string line = why;
-  if (current->where.line() > 0) line += " in " + site(*current);
-  line += " (block " + number(block_number) + ", thread " + number(current->linear) + ", " + place(*current);
+  if (current->where.line() > 0)
+    line += " in " + site(*current);
+  line += " (block " + number(block_number) + ", thread " + number(current->linear) + ", " +
+          place(*current);
   size_t shown = 0;
   for (uint32_t i = 0; i < threads_.size() && shown < 8; ++shown) {
     uint32_t end = i + 1;
     const std::string at = place(threads_[i]);
-    while (end < threads_.size() && place(threads_[end]) == at) ++end;
+    while (end < threads_.size() && place(threads_[end]) == at)
+      ++end;
     line += "; threads " + number(i) + "–" + number(end - 1) + " " + at;
     i = end;
   }
@@ -294,7 +321,8 @@ int Executor::block_barrier(Meeting meeting, bool vote, std::source_location whe
     check_barrier();
     release_barrier();
     // In random order the last to arrive doesn't get to go first.
-    if (options_.order == Order::random) make_ready(self.linear), suspend();
+    if (options_.order == Order::random)
+      make_ready(self.linear), suspend();
   } else {
     suspend();
   }
@@ -303,7 +331,8 @@ int Executor::block_barrier(Meeting meeting, bool vote, std::source_location whe
 }
 
 void Executor::check_barrier() {
-  if (live_ < threads_.size()) fail("a block barrier that some threads miss: they have returned");
+  if (live_ < threads_.size())
+    fail("a block barrier that some threads miss: they have returned");
   for (const Thread& other : threads_) {
     const std::source_location here = current->where, there = other.where;
     if (other.meeting != current->meeting || there.line() != here.line() ||
@@ -319,31 +348,40 @@ void Executor::release_barrier() {
   race::block_barrier();
   const size_t released = ready_.size();
   for (Thread& t : threads_)
-    if (t.state == Thread::State::at_barrier && &t != current) make_ready(t.linear);
+    if (t.state == Thread::State::at_barrier && &t != current)
+      make_ready(t.linear);
   arrange(ready_.data() + released, ready_.size() - released);
 }
 
 // ---- warp operations ----
 
-void Executor::warp_operation(Meeting meeting, uint32_t mask, void* payload, void (*compute)(void**, uint32_t),
+void Executor::warp_operation(Meeting meeting,
+                              uint32_t mask,
+                              void* payload,
+                              void (*compute)(void**, uint32_t),
                               std::source_location where) {
   Thread& self = *current;
-  const uint32_t number = self.linear / lanes, lane = self.linear % lanes, first = self.linear - lane;
+  const uint32_t number = self.linear / lanes, lane = self.linear % lanes,
+                 first = self.linear - lane;
   Warp& warp = warps_[number];
   self.state = Thread::State::in_warp;
   self.meeting = meeting;
   self.mask = mask;
   self.where = where;
-  if (!(mask >> lane & 1)) fail("a warp operation whose caller is not in its own mask");
+  if (!(mask >> lane & 1))
+    fail("a warp operation whose caller is not in its own mask");
   const size_t in_block = threads_.size() - first;
-  if (in_block < lanes) mask &= (1u << in_block) - 1;  // the last warp may be short
+  if (in_block < lanes)
+    mask &= (1u << in_block) - 1;  // the last warp may be short
   warp.payloads[lane] = payload;
   warp.waiting |= 1u << lane;
 
   for (uint32_t rest = mask; rest; rest &= rest - 1) {
     const Thread& other = threads_[first + static_cast<uint32_t>(std::countr_zero(rest))];
-    if (other.state == Thread::State::finished) fail("a lane named in the mask of a warp operation returned");
-    if (other.state == Thread::State::in_warp && (other.meeting != meeting || other.mask != self.mask))
+    if (other.state == Thread::State::finished)
+      fail("a lane named in the mask of a warp operation returned");
+    if (other.state == Thread::State::in_warp &&
+        (other.meeting != meeting || other.mask != self.mask))
       fail("lanes of one mask called different warp operations or masks");
   }
   if ((warp.waiting & mask) == mask) {
@@ -361,7 +399,8 @@ void Executor::release_warp(uint32_t number, uint32_t mask) {
   const size_t released = ready_.size();
   for (uint32_t rest = mask; rest; rest &= rest - 1) {
     const uint32_t thread = number * lanes + static_cast<uint32_t>(std::countr_zero(rest));
-    if (thread != current->linear) make_ready(thread);
+    if (thread != current->linear)
+      make_ready(thread);
   }
   arrange(ready_.data() + released, ready_.size() - released);
 }
@@ -371,7 +410,10 @@ void Executor::release_warp(uint32_t number, uint32_t mask) {
 int block_barrier(Meeting meeting, bool vote, std::source_location where) {
   return executor().block_barrier(meeting, vote, where);
 }
-void warp_operation(Meeting meeting, uint32_t mask, void* payload, void (*compute)(void**, uint32_t),
+void warp_operation(Meeting meeting,
+                    uint32_t mask,
+                    void* payload,
+                    void (*compute)(void**, uint32_t),
                     std::source_location where) {
   executor().warp_operation(meeting, mask, payload, compute, where);
 }
@@ -383,7 +425,11 @@ void* dynamic_shared() {
   static const char key = 0;
   return shared_array(&key, executor().shared_bytes(), 128);
 }
-void run_grid(const Grid& grid, const std::function<void()>& thread) { executor().run(grid, thread); }
-void set_executor_options(const Options& options) { executor().set(options); }
+void run_grid(const Grid& grid, const std::function<void()>& thread) {
+  executor().run(grid, thread);
+}
+void set_executor_options(const Options& options) {
+  executor().set(options);
+}
 
 }  // namespace simt

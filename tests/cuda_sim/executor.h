@@ -38,8 +38,12 @@ extern uint32_t block_number;  // blockIdx as one number
 // Returns once every thread of the block has arrived: how many gave a true vote.
 int block_barrier(Meeting, bool vote, std::source_location);
 
-// The lane of `mask` that arrives last computes the operation for all: compute(payloads by lane, mask).
-void warp_operation(Meeting, uint32_t mask, void* payload, void (*compute)(void** payloads, uint32_t mask),
+// The lane of `mask` that arrives last computes the operation for all: compute(payloads by lane,
+// mask).
+void warp_operation(Meeting,
+                    uint32_t mask,
+                    void* payload,
+                    void (*compute)(void** payloads, uint32_t mask),
                     std::source_location);
 
 // Ends the kernel with this fault. Doesn't return.

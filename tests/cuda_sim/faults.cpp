@@ -18,27 +18,39 @@ std::vector<std::string> faults;
 }  // namespace
 
 void report_fault(std::string line) {
-  if (faults.size() < max_faults) faults.push_back(std::move(line));
+  if (faults.size() < max_faults)
+    faults.push_back(std::move(line));
 }
 
-bool faulted() { return !faults.empty(); }
+bool faulted() {
+  return !faults.empty();
+}
 
-std::vector<std::string> take_faults() { return std::exchange(faults, {}); }
+std::vector<std::string> take_faults() {
+  return std::exchange(faults, {});
+}
 
 std::string source_line(const void* instruction) {
   Dl_info module{};
   dladdr(instruction, &module);
   char buffer[4096] = {};
   // The call's return address lies behind the call.
-  const auto offset = reinterpret_cast<uintptr_t>(instruction) - reinterpret_cast<uintptr_t>(module.dli_fbase) - 1;
-  std::snprintf(buffer, sizeof buffer, "addr2line -s -e /proc/%d/exe %zx 2>/dev/null", int(getpid()), size_t(offset));
+  const auto offset =
+      reinterpret_cast<uintptr_t>(instruction) - reinterpret_cast<uintptr_t>(module.dli_fbase) - 1;
+  std::snprintf(buffer,
+                sizeof buffer,
+                "addr2line -s -e /proc/%d/exe %zx 2>/dev/null",
+                int(getpid()),
+                size_t(offset));
   std::string line;
   if (FILE* pipe = popen(buffer, "r")) {
-    if (fgets(buffer, sizeof buffer, pipe)) line = buffer;
+    if (fgets(buffer, sizeof buffer, pipe))
+      line = buffer;
     pclose(pipe);
   }
   line = line.substr(0, line.find_first_of(" \n"));
-  if (!line.empty() && line[0] != '?') return line;
+  if (!line.empty() && line[0] != '?')
+    return line;
   std::snprintf(buffer, sizeof buffer, "%p", instruction);
   return buffer;
 }

@@ -19,7 +19,8 @@ namespace simt {
 namespace {
 
 constexpr size_t page = 4096;
-Fiber* leaving = nullptr;  // the fiber of the last switch, whose bounds the arriving one learns from ASan
+Fiber* leaving =
+    nullptr;  // the fiber of the last switch, whose bounds the arriving one learns from ASan
 
 #if defined(__x86_64__)
 constexpr bool hand_made = true;
@@ -30,8 +31,8 @@ constexpr bool hand_made = false;
 }  // namespace
 
 #if defined(__x86_64__)
-// Saves the registers that a callee must keep and the stack pointer, loads the other fiber's: 5–20 ns, where
-// swapcontext takes a system call for the signal mask.
+// Saves the registers that a callee must keep and the stack pointer, loads the other fiber's: 5–20
+// ns, where swapcontext takes a system call for the signal mask.
 extern "C" void simt_switch_stack(void** save, void* load);
 asm(R"(
 .text
@@ -65,15 +66,21 @@ Fiber::Fiber(size_t stack_bytes, int colour, bool portable)
       colour_(static_cast<size_t>(colour) * 5 % 32 * 128),
       portable_(portable || !hand_made),
       owned_(true) {
-  void* memory =
-      mmap(nullptr, bytes_ + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
+  void* memory = mmap(nullptr,
+                      bytes_ + page,
+                      PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                      -1,
+                      0);
+  if (memory == MAP_FAILED)
+    throw std::bad_alloc();
   mprotect(memory, page, PROT_NONE);
   stack_ = static_cast<char*>(memory) + page;
 }
 
 Fiber::~Fiber() {
-  if (owned_) munmap(stack_ - page, bytes_ + page);
+  if (owned_)
+    munmap(stack_ - page, bytes_ + page);
 }
 
 void Fiber::restart(void (*entry)()) {
@@ -91,9 +98,11 @@ void Fiber::restart(void (*entry)()) {
   }
 #if defined(__x86_64__)
   void** frame = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
-  *--frame = nullptr;  // entry's return address: it never returns, and the stack is aligned as after a call
+  *--frame = nullptr;  // entry's return address: it never returns, and the stack is aligned as
+                       // after a call
   *--frame = reinterpret_cast<void*>(entry);
-  for (int i = 0; i < saved_registers; ++i) *--frame = nullptr;
+  for (int i = 0; i < saved_registers; ++i)
+    *--frame = nullptr;
   stack_pointer_ = frame;
 #endif
 }
@@ -106,9 +115,11 @@ void Fiber::switch_to(Fiber& next, bool ending) {
   (void)ending;
 #endif
   // The host thread's fiber is switched by the means of the one it meets.
-  if (portable_ || next.portable_) swapcontext(&context_, &next.context_);
+  if (portable_ || next.portable_)
+    swapcontext(&context_, &next.context_);
 #if defined(__x86_64__)
-  else simt_switch_stack(&stack_pointer_, next.stack_pointer_);
+  else
+    simt_switch_stack(&stack_pointer_, next.stack_pointer_);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(asan_fake_stack_, nullptr, nullptr);

@@ -28,15 +28,18 @@ constexpr double tolerance = sizeof(T) == 8           ? 1e-13
 // What T makes of x.
 template <class T>
 double round_to(double x) {
-  if constexpr (sizeof(T) == 2) return static_cast<float>(T(static_cast<float>(x)));
-  else return static_cast<T>(x);
+  if constexpr (sizeof(T) == 2)
+    return static_cast<float>(T(static_cast<float>(x)));
+  else
+    return static_cast<T>(x);
 }
 
 template <class T>
 Values random_values(int64_t count, double low, double high, uint64_t seed) {
   simt::Random random(seed);
   Values result(static_cast<size_t>(count));
-  for (double& x : result) x = round_to<T>(low + (high - low) * static_cast<double>(random.below(100000)) / 100000);
+  for (double& x : result)
+    x = round_to<T>(low + (high - low) * static_cast<double>(random.below(100000)) / 100000);
   return result;
 }
 
@@ -44,7 +47,8 @@ template <class T>
 void expect_close(const Values& found, const Values& expected, const std::string& what) {
   ASSERT_EQ(found.size(), expected.size()) << what;
   for (size_t i = 0; i < found.size(); ++i)
-    ASSERT_NEAR(found[i], expected[i], tolerance<T> * (1 + std::abs(expected[i]))) << what << ", element " << i;
+    ASSERT_NEAR(found[i], expected[i], tolerance<T> * (1 + std::abs(expected[i])))
+        << what << ", element " << i;
 }
 
 // The order of threads, and which of the two ways to switch between them.
@@ -53,7 +57,9 @@ struct Way {
   Order order;
   bool portable_switch = false;
 };
-void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+void PrintTo(const Way& way, std::ostream* out) {
+  *out << way.name;
+}
 const Way ways[] = {{"Forward", Order::forward},
                     {"Reverse", Order::reverse},
                     {"Random", Order::random},
@@ -62,11 +68,14 @@ const Way ways[] = {{"Forward", Order::forward},
 class OnSim : public testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
-    simt::reset({.order = GetParam().order, .seed = 7, .portable_switch = GetParam().portable_switch});
+    simt::reset(
+        {.order = GetParam().order, .seed = 7, .portable_switch = GetParam().portable_switch});
   }
   void TearDown() override { EXPECT_EQ(simt::take_faults(), std::vector<std::string>{}); }
 };
-INSTANTIATE_TEST_SUITE_P(Orders, OnSim, testing::ValuesIn(ways), [](const auto& way) { return way.param.name; });
+INSTANTIATE_TEST_SUITE_P(Orders, OnSim, testing::ValuesIn(ways), [](const auto& way) {
+  return way.param.name;
+});
 
 // ---- pointwise ----
 
@@ -120,23 +129,29 @@ const PointwiseOp all_ops[] = {
 
 template <class T>
 void check_op(PointwiseOp op, int64_t n) {
-  const bool positive =
-      op == PointwiseOp::log || op == PointwiseOp::sqrt || op == PointwiseOp::rsqrt || op == PointwiseOp::pow_scalar;
+  const bool positive = op == PointwiseOp::log || op == PointwiseOp::sqrt ||
+                        op == PointwiseOp::rsqrt || op == PointwiseOp::pow_scalar;
   Values a = random_values<T>(n, positive ? 0.25 : -3, 3, 1);
   Values b = random_values<T>(n, 0.5, 2, 2), c = random_values<T>(n, -1, 1, 3);
-  for (int64_t i = 0; i < n; i += 3) b[static_cast<size_t>(i)] = a[static_cast<size_t>(i)];  // some are equal
+  for (int64_t i = 0; i < n; i += 3)
+    b[static_cast<size_t>(i)] = a[static_cast<size_t>(i)];  // some are equal
   if (op == PointwiseOp::where)
-    for (double& x : a) x = x > 0;
+    for (double& x : a)
+      x = x > 0;
   if (op == PointwiseOp::div)
-    for (double& x : b) x = x < 0 ? x - 1 : x + 1;
+    for (double& x : b)
+      x = x < 0 ? x - 1 : x + 1;
   const double scalar = 1.5;
-  const View inputs[] = {op == PointwiseOp::where ? device_view<bool>({n}, a) : device_view<T>({n}, a),
-                         device_view<T>({n}, b), device_view<T>({n}, c)};
+  const View inputs[] = {
+      op == PointwiseOp::where ? device_view<bool>({n}, a) : device_view<T>({n}, a),
+      device_view<T>({n}, b),
+      device_view<T>({n}, c)};
   const bool boolean = sg::gives_boolean(op);
   const View out = boolean ? device_view<bool>({n}) : device_view<T>({n});
   table.pointwise[sg::dtype_of<T>](op, inputs, out, scalar, {});
   Values expected;
-  for (size_t i = 0; i < a.size(); ++i) expected.push_back(reference(op, a[i], b[i], c[i], scalar));
+  for (size_t i = 0; i < a.size(); ++i)
+    expected.push_back(reference(op, a[i], b[i], c[i], scalar));
   expect_close<T>(boolean ? values<bool>(out) : values<T>(out), expected, sg::name_of(op));
 }
 
@@ -173,7 +188,8 @@ TEST_P(OnSim, PointwiseWalksStridesAndBroadcasts) {
   Values expected;
   for (size_t i = 0; i < 2; ++i)
     for (size_t j = 0; j < 3; ++j)
-      for (size_t k = 0; k < 5; ++k) expected.push_back(a[i + 2 * j + 6 * k] * b[k]);
+      for (size_t k = 0; k < 5; ++k)
+        expected.push_back(a[i + 2 * j + 6 * k] * b[k]);
   expect_close<float>(values<float>(out), expected, "mul");
 }
 
@@ -190,7 +206,11 @@ struct Norm {
 };
 
 template <class T>
-Norm reference_norm(const Values& x, const Values& residual, const Values& gain, const Values& bias, size_t rows,
+Norm reference_norm(const Values& x,
+                    const Values& residual,
+                    const Values& gain,
+                    const Values& bias,
+                    size_t rows,
                     size_t n) {
   Norm r;
   for (size_t i = 0; i < rows; ++i) {
@@ -215,26 +235,39 @@ void check_layernorm(int64_t rows, int64_t n, bool with_residual, bool with_bias
   const Values x = random_values<T>(rows * n, -2, 4, 1), gain = random_values<T>(n, 0.5, 2, 3);
   const Values residual = with_residual ? random_values<T>(rows * n, -1, 1, 2) : Values{};
   const Values bias = with_bias ? random_values<T>(n, -1, 1, 4) : Values{};
-  const View sum = with_residual ? device_view<T>({rows, n}) : absent, y = device_view<T>({rows, n});
+  const View sum = with_residual ? device_view<T>({rows, n}) : absent,
+             y = device_view<T>({rows, n});
   const View mean = device_view<S>({rows}), rstd = device_view<S>({rows});
-  table.layernorm[sg::dtype_of<T>](
-      device_view<T>({rows, n}, x), with_residual ? device_view<T>({rows, n}, residual) : absent,
-      device_view<T>({n}, gain), with_bias ? device_view<T>({n}, bias) : absent, 1e-5f, sum, y, mean, rstd, {});
-  const Norm expected = reference_norm<T>(x, residual, gain, bias, static_cast<size_t>(rows), static_cast<size_t>(n));
+  table.layernorm[sg::dtype_of<T>](device_view<T>({rows, n}, x),
+                                   with_residual ? device_view<T>({rows, n}, residual) : absent,
+                                   device_view<T>({n}, gain),
+                                   with_bias ? device_view<T>({n}, bias) : absent,
+                                   1e-5f,
+                                   sum,
+                                   y,
+                                   mean,
+                                   rstd,
+                                   {});
+  const Norm expected =
+      reference_norm<T>(x, residual, gain, bias, static_cast<size_t>(rows), static_cast<size_t>(n));
   const std::string what = "layernorm of (" + std::to_string(rows) + ", " + std::to_string(n) + ")";
   // eps is an f32, also for f64 data
   const double slack = std::is_same_v<T, double> ? 1e-8 : 0;
-  if (with_residual) expect_close<T>(values<T>(sum), expected.sum, what + ": sum");
+  if (with_residual)
+    expect_close<T>(values<T>(sum), expected.sum, what + ": sum");
   expect_close<S>(values<S>(mean), expected.mean, what + ": mean");
   const Values found_rstd = values<S>(rstd), found_y = values<T>(y);
   for (size_t i = 0; i < found_rstd.size(); ++i)
-    ASSERT_NEAR(found_rstd[i], expected.rstd[i], (tolerance<S> + slack) * (1 + expected.rstd[i])) << what;
+    ASSERT_NEAR(found_rstd[i], expected.rstd[i], (tolerance<S> + slack) * (1 + expected.rstd[i]))
+        << what;
   for (size_t i = 0; i < found_y.size(); ++i)
-    ASSERT_NEAR(found_y[i], expected.y[i], (tolerance<T> + slack) * (1 + std::abs(expected.y[i]))) << what << " " << i;
+    ASSERT_NEAR(found_y[i], expected.y[i], (tolerance<T> + slack) * (1 + std::abs(expected.y[i])))
+        << what << " " << i;
 }
 
 TEST_P(OnSim, LayernormIsRightForEveryBlockShape) {
-  for (const int64_t n : {1, 5, 32, 127, 128, 129, 300, 2048, 2500}) {  // one warp … all warps and a longer row
+  for (const int64_t n :
+       {1, 5, 32, 127, 128, 129, 300, 2048, 2500}) {  // one warp … all warps and a longer row
     check_layernorm<float>(2, n, false, true);
     check_layernorm<bf16>(1, n, true, false);
   }
@@ -246,7 +279,8 @@ TEST_P(OnSim, LayernormIsRightForEveryBlockShape) {
 
 // ---- matmul ----
 
-// A (rows, columns) view of which either the rows or the columns are dense, inside something larger.
+// A (rows, columns) view of which either the rows or the columns are dense, inside something
+// larger.
 template <class T>
 View matrix(int64_t rows, int64_t columns, bool rows_dense, const Values& v) {
   View m = rows_dense ? device_view<T>({rows, columns}, v) : device_view<T>({columns, rows}, v);
@@ -264,21 +298,26 @@ struct Layouts {
 template <class T>
 void check_matmul(Layouts dense, int64_t k, bool with_bias, bool accumulate) {
   const int64_t m = 3, n = 4;
-  const auto at = [](const Values& v, bool rows_dense, int64_t i, int64_t j, int64_t rows, int64_t columns) {
-    return v[static_cast<size_t>(rows_dense ? i * columns + j : j * rows + i)];
-  };
+  const auto at =
+      [](const Values& v, bool rows_dense, int64_t i, int64_t j, int64_t rows, int64_t columns) {
+        return v[static_cast<size_t>(rows_dense ? i * columns + j : j * rows + i)];
+      };
   const Values va = random_values<T>(m * k, -1, 1, 1), vb = random_values<T>(k * n, -1, 1, 2);
   const Values vbias = random_values<T>(n, -1, 1, 3), start = random_values<T>(m * n, -1, 1, 4);
   const View a = matrix<T>(m, k, dense.a_rows, va), b = matrix<T>(k, n, dense.b_rows, vb);
   const View bias = device_view<T>({n}, vbias), out = matrix<T>(m, n, dense.out_rows, start);
-  table.matmul[sg::dtype_of<T>](a, b, out, {.accumulate = accumulate, .bias = with_bias ? &bias : nullptr}, {}, {});
+  table.matmul[sg::dtype_of<T>](
+      a, b, out, {.accumulate = accumulate, .bias = with_bias ? &bias : nullptr}, {}, {});
   const Values found = values<T>(out);
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       double sum = with_bias ? vbias[static_cast<size_t>(j)] : 0;
-      if (accumulate) sum += at(start, dense.out_rows, i, j, m, n);
-      for (int64_t l = 0; l < k; ++l) sum += at(va, dense.a_rows, i, l, m, k) * at(vb, dense.b_rows, l, j, k, n);
-      ASSERT_NEAR(at(found, dense.out_rows, i, j, m, n), sum, 2 * tolerance<T> * (1 + std::abs(sum)));
+      if (accumulate)
+        sum += at(start, dense.out_rows, i, j, m, n);
+      for (int64_t l = 0; l < k; ++l)
+        sum += at(va, dense.a_rows, i, l, m, k) * at(vb, dense.b_rows, l, j, k, n);
+      ASSERT_NEAR(
+          at(found, dense.out_rows, i, j, m, n), sum, 2 * tolerance<T> * (1 + std::abs(sum)));
     }
 }
 
@@ -294,8 +333,8 @@ TEST_P(OnSim, MatmulHandsCublasltEveryLayout) {
   }
 }
 
-// (2,3,m,k) · (3,k,n): a's heads lie inside its rows, as in attention, so that only one leading dimension is a batch; b
-// is broadcast over the outer one.
+// (2,3,m,k) · (3,k,n): a's heads lie inside its rows, as in attention, so that only one leading
+// dimension is a batch; b is broadcast over the outer one.
 TEST_P(OnSim, MatmulWalksLeadingDimensions) {
   const int64_t outer = 2, heads = 3, m = 2, k = 4, n = 3;
   const Values va = random_values<float>(outer * m * heads * k, -1, 1, 1),

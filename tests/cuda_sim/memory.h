@@ -4,7 +4,8 @@
 
 namespace simt {
 
-// Device memory is closed to the host (a touch ends in SIGSEGV) but for the time in which this lives.
+// Device memory is closed to the host (a touch ends in SIGSEGV) but for the time in which this
+// lives.
 class OpenDeviceMemory {
  public:
   OpenDeviceMemory();
@@ -12,8 +13,8 @@ class OpenDeviceMemory {
   OpenDeviceMemory(const OpenDeviceMemory&) = delete;
 };
 
-// Shared memory: arrays come to be when a kernel first names them by `key`, are unwritten whenever a block begins, and
-// end with the kernel.
+// Shared memory: arrays come to be when a kernel first names them by `key`, are unwritten whenever
+// a block begins, and end with the kernel.
 void* shared_array(const void* key, size_t bytes, size_t alignment);
 void begin_shared_memory();
 void end_shared_memory();

@@ -1,5 +1,5 @@
-// Kernels with one planted fault each, and their correct twins: if one of them went unnoticed, the software device
-// would prove nothing.
+// Kernels with one planted fault each, and their correct twins: if one of them went unnoticed, the
+// software device would prove nothing.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -16,16 +16,20 @@ using simt::Order, simt::Planted;
 struct Case {
   const char* name;
   Planted fault;
-  const char* message;  // part of what must be reported
-  bool by_accesses =
-      false;  // found by the checker of accesses; the address sanitizer ends the process instead, or misses it
+  const char* message;       // part of what must be reported
+  bool by_accesses = false;  // found by the checker of accesses; the address sanitizer ends the
+                             // process instead, or misses it
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
 
 const Case cases[] = {
     {"DivergentBarrier", Planted::divergent_barrier, "divergent block barrier"},
     {"SkippedBarrier", Planted::skipped_barrier, "returned"},
-    {"ShuffleBadMask", Planted::shuffle_bad_mask, "a lane named in the mask of a warp operation returned"},
+    {"ShuffleBadMask",
+     Planted::shuffle_bad_mask,
+     "a lane named in the mask of a warp operation returned"},
     {"ShuffleOutside", Planted::shuffle_outside, "a shuffle reads a lane outside its mask"},
     {"MissingBarrier", Planted::missing_barrier, "race", true},
     {"MissingWarpBarrier", Planted::missing_warp_barrier, "race", true},
@@ -45,7 +49,8 @@ std::vector<std::string> run(Planted like, bool faulty, Order order) {
   const bool fill = !(faulty && like == Planted::unwritten_global);
   int* data = nullptr;
   EXPECT_EQ(cudaMalloc(reinterpret_cast<void**>(&data), n * sizeof(int)), cudaSuccess);
-  if (fill) cudaMemset(data, 0, n * sizeof(int));
+  if (fill)
+    cudaMemset(data, 0, n * sizeof(int));
   simt::run_planted(faulty ? like : Planted::none, like, data, n);
   const cudaError_t error = cudaDeviceSynchronize();
   const auto faults = simt::take_faults();
@@ -54,29 +59,35 @@ std::vector<std::string> run(Planted like, bool faulty, Order order) {
 }
 
 class PlantedFault : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(All, PlantedFault, testing::ValuesIn(cases), [](const auto& c) { return c.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, PlantedFault, testing::ValuesIn(cases), [](const auto& c) {
+  return c.param.name;
+});
 
 TEST_P(PlantedFault, IsCaughtInEveryOrder) {
   const Case& c = GetParam();
-  if (c.by_accesses && !simt::checks_accesses()) GTEST_SKIP() << "this build does not watch accesses";
+  if (c.by_accesses && !simt::checks_accesses())
+    GTEST_SKIP() << "this build does not watch accesses";
   for (const Order order : orders) {
     const auto faults = run(c.fault, true, order);
     ASSERT_FALSE(faults.empty()) << "order " << static_cast<int>(order);
     std::string all;
-    for (const std::string& line : faults) all += line + "\n";
+    for (const std::string& line : faults)
+      all += line + "\n";
     EXPECT_NE(all.find(c.message), std::string::npos) << all;
     EXPECT_NE(all.find("planted.cu:"), std::string::npos) << "names no line: " << all;
   }
 }
 
 TEST_P(PlantedFault, CorrectTwinIsNotAccused) {
-  for (const Order order : orders) EXPECT_EQ(run(GetParam().fault, false, order), std::vector<std::string>{});
+  for (const Order order : orders)
+    EXPECT_EQ(run(GetParam().fault, false, order), std::vector<std::string>{});
 }
 
 TEST(PlantedFaultDeathTest, AddressSanitizerSeesAccessesOutside) {
 #if defined(__SANITIZE_ADDRESS__)
   // UBSan, where it is on, knows the array and sees it first.
-  EXPECT_DEATH(run(Planted::past_shared, true, Order::forward), "index 64 out of bounds|use-after-poison");
+  EXPECT_DEATH(run(Planted::past_shared, true, Order::forward),
+               "index 64 out of bounds|use-after-poison");
   EXPECT_DEATH(run(Planted::past_global, true, Order::forward), "use-after-poison");
 #else
   GTEST_SKIP() << "not built with the address sanitizer";

@@ -14,15 +14,23 @@
 namespace simt {
 
 #if defined(SIMT_CHECKS_ACCESSES)
-bool checks_accesses() { return true; }
+bool checks_accesses() {
+  return true;
+}
 #else
-bool checks_accesses() { return false; }
+bool checks_accesses() {
+  return false;
+}
 #endif
 
 namespace race {
 namespace {
 
-enum class By : uint8_t { thread, warp, block };  // several threads of a warp or block may have read
+enum class By : uint8_t {
+  thread,
+  warp,
+  block
+};  // several threads of a warp or block may have read
 
 // Who touched a byte, and when: the numbers of the block's and the warp's last barrier.
 struct Access {
@@ -33,8 +41,8 @@ struct Access {
   uint16_t barrier, warp_barrier;
 };
 
-// One per byte of device and shared memory. `write.kernel` is none where no allocation lies, so that fresh and freed
-// pages of zeros need no upkeep.
+// One per byte of device and shared memory. `write.kernel` is none where no allocation lies, so
+// that fresh and freed pages of zeros need no upkeep.
 struct Cell {
   Access write, read;
 };
@@ -51,7 +59,9 @@ std::vector<int> published;  // per block: its barrier number at its last fence,
 bool acquired = false;       // the running block has met another by an atomic
 std::set<void*> reported;    // instructions, once per kernel
 
-Cell* cell_of(const void* p) { return cells + (static_cast<const char*>(p) - begin); }
+Cell* cell_of(const void* p) {
+  return cells + (static_cast<const char*>(p) - begin);
+}
 
 void set_state(const void* memory, size_t bytes, uint32_t state) {
   Cell* cell = cell_of(memory);
@@ -66,23 +76,31 @@ std::string who(uint32_t block, uint32_t thread) {
 }
 
 void report(const char* what, const Access* other, void* instruction) {
-  if (!reported.insert(instruction).second) return;
-  std::string line =
-      std::string(what) + " in " + source_line(instruction) + " by " + who(block_number, current->linear);
-  if (other) line += ", against " + who(other->block, other->thread);
+  if (!reported.insert(instruction).second)
+    return;
+  std::string line = std::string(what) + " in " + source_line(instruction) + " by " +
+                     who(block_number, current->linear);
+  if (other)
+    line += ", against " + who(other->block, other->thread);
   report_fault(line);
 }
 
 // Whether what `earlier` did is known to have happened before the running thread's present access.
 bool ordered(const Access& earlier, bool atomic) {
-  if (earlier.kernel != kernel) return true;
-  if (atomic && earlier.atomic) return true;
+  if (earlier.kernel != kernel)
+    return true;
+  if (atomic && earlier.atomic)
+    return true;
   if (earlier.block != block_number)
-    return acquired && earlier.block < published.size() && earlier.barrier <= published[earlier.block];
-  if (earlier.barrier != barrier_now) return true;
-  if (earlier.by == By::block) return false;
+    return acquired && earlier.block < published.size() &&
+           earlier.barrier <= published[earlier.block];
+  if (earlier.barrier != barrier_now)
+    return true;
+  if (earlier.by == By::block)
+    return false;
   const uint32_t warp = current->linear / 32;
-  if (earlier.thread / 32u == warp && earlier.warp_barrier != warp_barriers[warp]) return true;
+  if (earlier.thread / 32u == warp && earlier.warp_barrier != warp_barriers[warp])
+    return true;
   return earlier.by == By::thread && earlier.thread == current->linear;
 }
 
@@ -90,31 +108,38 @@ void remember_read(Access& last, const Access& mine) {
   const Access before = last;
   last = mine;
   const bool same_warp = before.thread / 32 == mine.thread / 32;
-  if (before.kernel != mine.kernel || before.block != mine.block || before.barrier != mine.barrier) return;
+  if (before.kernel != mine.kernel || before.block != mine.block || before.barrier != mine.barrier)
+    return;
   // What comes after a warp barrier stands for what came before it in that warp.
-  if (before.by != By::block && same_warp && before.warp_barrier != mine.warp_barrier) return;
+  if (before.by != By::block && same_warp && before.warp_barrier != mine.warp_barrier)
+    return;
   last.atomic = before.atomic && mine.atomic;
-  if (before.by == By::thread && before.thread == mine.thread) return;
+  if (before.by == By::thread && before.thread == mine.thread)
+    return;
   last.by = same_warp && before.by != By::block ? By::warp : By::block;
 }
 
 enum class Does { reads, writes };
 
 void access(void* p, size_t bytes, Does does, bool atomic, void* instruction) {
-  if (!current || static_cast<char*>(p) < begin || static_cast<char*>(p) >= end) return;
+  if (!current || static_cast<char*>(p) < begin || static_cast<char*>(p) >= end)
+    return;
   const bool writes = does == Does::writes;
   const auto thread = static_cast<uint16_t>(current->linear);
-  const Access mine{kernel, block_number, thread, By::thread, atomic, barrier_now, warp_barriers[thread / 32]};
+  const Access mine{
+      kernel, block_number, thread, By::thread, atomic, barrier_now, warp_barriers[thread / 32]};
   Cell* cell = cell_of(p);
   for (size_t i = 0; i < bytes; ++i) {
     Cell& c = cell[i];
-    if (c.write.kernel == none) return report("access outside any allocation", nullptr, instruction);
+    if (c.write.kernel == none)
+      return report("access outside any allocation", nullptr, instruction);
     if (c.write.kernel == unwritten && (!writes || atomic))
       report("read of memory never written", nullptr, instruction);
     if (!ordered(c.write, atomic))
       report(writes ? "race of two writes" : "race of a read with a write", &c.write, instruction);
     if (writes) {
-      if (!ordered(c.read, atomic)) report("race of a write with a read", &c.read, instruction);
+      if (!ordered(c.read, atomic))
+        report("race of a write with a read", &c.read, instruction);
       c.write = mine;
     } else {
       remember_read(c.read, mine);
@@ -127,20 +152,28 @@ void access(void* p, size_t bytes, Does does, bool atomic, void* instruction) {
 void watch(char* memory, size_t bytes) {
   begin = memory;
   end = memory + bytes;
-  void* shadow =
-      mmap(nullptr, bytes * sizeof(Cell), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (shadow == MAP_FAILED) std::abort();
+  void* shadow = mmap(nullptr,
+                      bytes * sizeof(Cell),
+                      PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                      -1,
+                      0);
+  if (shadow == MAP_FAILED)
+    std::abort();
   cells = static_cast<Cell*>(shadow);
 }
 
 void allocated(void* memory, size_t bytes) {
-  if (checks_accesses()) set_state(memory, bytes, unwritten);
+  if (checks_accesses())
+    set_state(memory, bytes, unwritten);
 }
 void written(const void* memory, size_t bytes) {
-  if (checks_accesses()) set_state(memory, bytes, host);
+  if (checks_accesses())
+    set_state(memory, bytes, host);
 }
 void freed(void* memory, size_t bytes) {
-  if (checks_accesses()) set_state(memory, bytes, none);
+  if (checks_accesses())
+    set_state(memory, bytes, none);
 }
 
 void kernel_begins() {
@@ -153,38 +186,57 @@ void block_begins() {
   acquired = false;
   std::memset(warp_barriers, 0, sizeof warp_barriers);
 }
-void block_barrier() { ++barrier_now; }
-void warp_barrier(uint32_t warp) { ++warp_barriers[warp]; }
+void block_barrier() {
+  ++barrier_now;
+}
+void warp_barrier(uint32_t warp) {
+  ++warp_barriers[warp];
+}
 void fence() {
-  if (!current) return;
-  if (published.size() <= block_number) published.resize(block_number + 1, -1);
+  if (!current)
+    return;
+  if (published.size() <= block_number)
+    published.resize(block_number + 1, -1);
   published[block_number] = barrier_now;
 }
 
 }  // namespace race
 }  // namespace simt
 
-// ---- what -fsanitize=thread calls -------------------------------------------------------------------------------
+// ---- what -fsanitize=thread calls
 
 using simt::race::access;
 using simt::race::Does;
 #define SIMT_HERE __builtin_return_address(0)
 
-#define SIMT_PLAIN(size)                                                                          \
-  void __tsan_read##size(void* p) { access(p, size, Does::reads, false, SIMT_HERE); }             \
-  void __tsan_write##size(void* p) { access(p, size, Does::writes, false, SIMT_HERE); }           \
-  void __tsan_unaligned_read##size(void* p) { access(p, size, Does::reads, false, SIMT_HERE); }   \
-  void __tsan_unaligned_write##size(void* p) { access(p, size, Does::writes, false, SIMT_HERE); } \
-  void __tsan_volatile_read##size(void* p) { access(p, size, Does::reads, true, SIMT_HERE); }     \
-  void __tsan_volatile_write##size(void* p) { access(p, size, Does::writes, true, SIMT_HERE); }   \
-  void __tsan_read_write##size(void* p) {                                                         \
-    access(p, size, Does::reads, false, SIMT_HERE);                                               \
-    access(p, size, Does::writes, false, SIMT_HERE);                                              \
+#define SIMT_PLAIN(size)                             \
+  void __tsan_read##size(void* p) {                  \
+    access(p, size, Does::reads, false, SIMT_HERE);  \
+  }                                                  \
+  void __tsan_write##size(void* p) {                 \
+    access(p, size, Does::writes, false, SIMT_HERE); \
+  }                                                  \
+  void __tsan_unaligned_read##size(void* p) {        \
+    access(p, size, Does::reads, false, SIMT_HERE);  \
+  }                                                  \
+  void __tsan_unaligned_write##size(void* p) {       \
+    access(p, size, Does::writes, false, SIMT_HERE); \
+  }                                                  \
+  void __tsan_volatile_read##size(void* p) {         \
+    access(p, size, Does::reads, true, SIMT_HERE);   \
+  }                                                  \
+  void __tsan_volatile_write##size(void* p) {        \
+    access(p, size, Does::writes, true, SIMT_HERE);  \
+  }                                                  \
+  void __tsan_read_write##size(void* p) {            \
+    access(p, size, Does::reads, false, SIMT_HERE);  \
+    access(p, size, Does::writes, false, SIMT_HERE); \
   }
 
 namespace {
 
-// One kernel runs at a time, on one host thread, and its fibers switch only at barriers: plain code is atomic enough.
+// One kernel runs at a time, on one host thread, and its fibers switch only at barriers: plain code
+// is atomic enough.
 template <class T, class F>
 T update(volatile T* p, void* instruction, F&& change) {
   access(const_cast<T*>(p), sizeof(T), Does::writes, true, instruction);
@@ -233,8 +285,12 @@ void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_read(void**) {}
 void __tsan_vptr_update(void**, void*) {}
-void __tsan_read_range(void* p, size_t bytes) { access(p, bytes, Does::reads, false, SIMT_HERE); }
-void __tsan_write_range(void* p, size_t bytes) { access(p, bytes, Does::writes, false, SIMT_HERE); }
+void __tsan_read_range(void* p, size_t bytes) {
+  access(p, bytes, Does::reads, false, SIMT_HERE);
+}
+void __tsan_write_range(void* p, size_t bytes) {
+  access(p, bytes, Does::writes, false, SIMT_HERE);
+}
 // clang alone calls these; g++ leaves copies of whole structs unwatched.
 void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
   access(const_cast<void*>(from), bytes, Does::reads, false, SIMT_HERE);

@@ -1,12 +1,14 @@
-// Watches every access of kernels that were compiled with -fsanitize=thread: race.cpp is the run-time library of that
-// instrumentation in ThreadSanitizer's place, and knows CUDA's threads, barriers and memory.
+// Watches every access of kernels that were compiled with -fsanitize=thread: race.cpp is the
+// run-time library of that instrumentation in ThreadSanitizer's place, and knows CUDA's threads,
+// barriers and memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace simt::race {
 
-// All device and shared memory lies in this range; other addresses are the host's or a thread's own stack.
+// All device and shared memory lies in this range; other addresses are the host's or a thread's own
+// stack.
 void watch(char* begin, size_t bytes);
 
 void allocated(void* memory, size_t bytes);      // exists, unwritten
@@ -17,6 +19,6 @@ void kernel_begins();
 void block_begins();
 void block_barrier();              // orders the block's threads
 void warp_barrier(uint32_t warp);  // orders the warp's lanes
-void fence();                      // what this thread's block wrote until its last barrier is published
+void fence();  // what this thread's block wrote until its last barrier is published
 
 }  // namespace simt::race

@@ -1,5 +1,5 @@
-// CUDA C++ for the C++ compiler, included before every .cu file: the keywords vanish, threadIdx and the barriers talk
-// to the executor, device functions have their host meaning.
+// CUDA C++ for the C++ compiler, included before every .cu file: the keywords vanish, threadIdx and
+// the barriers talk to the executor, device functions have their host meaning.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -28,22 +28,26 @@
 #define __launch_bounds__(...)
 #define __forceinline__ inline
 
-// Kernels name shared memory by these alone: each array is its own allocation, unwritten at the start of every block,
-// so that the checkers see what lies beside it.
-#define SG_SHARED(T, name, ...)       \
-  using name##_array = T __VA_ARGS__; \
-  static const char name##_key = 0;   \
-  name##_array& name =                \
-      *static_cast<name##_array*>(::simt::shared_array(&name##_key, sizeof(name##_array), alignof(name##_array)))
+// Kernels name shared memory by these alone: each array is its own allocation, unwritten at the
+// start of every block, so that the checkers see what lies beside it.
+#define SG_SHARED(T, name, ...)                     \
+  using name##_array = T __VA_ARGS__;               \
+  static const char name##_key = 0;                 \
+  name##_array& name = *static_cast<name##_array*>( \
+      ::simt::shared_array(&name##_key, sizeof(name##_array), alignof(name##_array)))
 #define SG_DYN_SHARED(T, name) T* name = static_cast<T*>(::simt::dynamic_shared())
 
 namespace simt {
 
 // NVIDIA's header has this template too, but hands the kernel on as an untyped address.
 template <class... Parameters, class... Arguments>
-cudaError_t launch_typed(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  return launch(*config, [kernel, values = std::tuple<std::decay_t<Parameters>...>(
-                                      std::forward<Arguments>(arguments)...)] { std::apply(kernel, values); });
+cudaError_t launch_typed(const cudaLaunchConfig_t* config,
+                         void (*kernel)(Parameters...),
+                         Arguments&&... arguments) {
+  return launch(*config,
+                [kernel,
+                 values = std::tuple<std::decay_t<Parameters>...>(
+                     std::forward<Arguments>(arguments)...)] { std::apply(kernel, values); });
 }
 
 template <class T>
@@ -57,13 +61,18 @@ T shuffle(uint32_t mask, T value, int source, std::source_location where) {
   static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
   Shuffle<T> mine{value, value, source};
   warp_operation(
-      Meeting::shuffle, mask, &mine,
+      Meeting::shuffle,
+      mask,
+      &mine,
       [](void** payloads, uint32_t lanes) {
         for (int lane = 0; lane < 32; ++lane) {
-          if (!(lanes >> lane & 1)) continue;
+          if (!(lanes >> lane & 1))
+            continue;
           auto* to = static_cast<Shuffle<T>*>(payloads[lane]);
-          if (to->source < 0) continue;
-          if (!(lanes >> to->source & 1)) device_trap("a shuffle reads a lane outside its mask", current->where);
+          if (to->source < 0)
+            continue;
+          if (!(lanes >> to->source & 1))
+            device_trap("a shuffle reads a lane outside its mask", current->where);
           to->result = static_cast<Shuffle<T>*>(payloads[to->source])->value;
         }
       },
@@ -71,7 +80,9 @@ T shuffle(uint32_t mask, T value, int source, std::source_location where) {
   return mine.result;
 }
 
-inline int lane() { return static_cast<int>(current->linear % 32); }
+inline int lane() {
+  return static_cast<int>(current->linear % 32);
+}
 
 // By compare and swap, which the race checker knows as an atomic access.
 template <class T, class F>
@@ -85,7 +96,8 @@ T atomic_update(T* p, F update) {
     std::memcpy(&old_value, &old_bits, sizeof(T));
     new_value = update(old_value);
     std::memcpy(&new_bits, &new_value, sizeof(T));
-  } while (!__atomic_compare_exchange_n(bits, &old_bits, new_bits, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+  } while (!__atomic_compare_exchange_n(
+      bits, &old_bits, new_bits, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
   return old_value;
 }
 
@@ -97,7 +109,9 @@ T atomic_update(T* p, F update) {
 
 #define SIMT_WHERE std::source_location where = std::source_location::current()
 
-inline void __syncthreads(SIMT_WHERE) { simt::block_barrier(simt::Meeting::sync, false, where); }
+inline void __syncthreads(SIMT_WHERE) {
+  simt::block_barrier(simt::Meeting::sync, false, where);
+}
 inline int __syncthreads_count(int vote, SIMT_WHERE) {
   return simt::block_barrier(simt::Meeting::count, vote != 0, where);
 }
@@ -123,13 +137,17 @@ T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = 32, SIMT
 inline unsigned __ballot_sync(unsigned mask, int vote, SIMT_WHERE) {
   unsigned mine = vote != 0;
   simt::warp_operation(
-      simt::Meeting::ballot, mask, &mine,
+      simt::Meeting::ballot,
+      mask,
+      &mine,
       [](void** payloads, uint32_t lanes) {
         unsigned votes = 0;
         for (int lane = 0; lane < 32; ++lane)
-          if (lanes >> lane & 1) votes |= *static_cast<unsigned*>(payloads[lane]) << lane;
+          if (lanes >> lane & 1)
+            votes |= *static_cast<unsigned*>(payloads[lane]) << lane;
         for (int lane = 0; lane < 32; ++lane)
-          if (lanes >> lane & 1) *static_cast<unsigned*>(payloads[lane]) = votes;
+          if (lanes >> lane & 1)
+            *static_cast<unsigned*>(payloads[lane]) = votes;
       },
       where);
   return mine;
@@ -141,4 +159,6 @@ template <class T>
 T atomicAdd(T* p, std::type_identity_t<T> value) {
   return simt::atomic_update(p, [value](T old) { return static_cast<T>(old + value); });
 }
-inline void __threadfence() { simt::race::fence(); }
+inline void __threadfence() {
+  simt::race::fence();
+}

@@ -1,8 +1,9 @@
 // A CUDA device in software, for tests on machines without a GPU: what a test may set and ask.
 //
-// The .cu files are compiled by the C++ compiler under shim.h, and linked to this folder's own CUDA runtime
-// (memory.cpp, streams.cpp), executor (one fiber per CUDA thread) and race checker instead of NVIDIA's libraries.
-// Queued work runs on the host thread that waits for it; one kernel runs at a time, its blocks one after another.
+// The .cu files are compiled by the C++ compiler under shim.h, and linked to this folder's own CUDA
+// runtime (memory.cpp, streams.cpp), executor (one fiber per CUDA thread) and race checker instead
+// of NVIDIA's libraries. Queued work runs on the host thread that waits for it; one kernel runs at
+// a time, its blocks one after another.
 //
 // Not shown: limits of registers, contraction and fast-math, weak memory order, speed.
 #pragma once
@@ -13,11 +14,12 @@
 
 namespace simt {
 
-// The order in which threads start, blocks follow each other and waiting threads go on; random depends on the seed.
+// The order in which threads start, blocks follow each other and waiting threads go on; random
+// depends on the seed.
 enum class Order { forward, reverse, random };
 
-// lazy: queued work runs only when something waits, a random ready stream at a time, so that a missing wait shows in
-// some seeds. eager: at once, in the order of the calls.
+// lazy: queued work runs only when something waits, a random ready stream at a time, so that a
+// missing wait shows in some seeds. eager: at once, in the order of the calls.
 enum class Streams { lazy, eager };
 
 struct Options {
@@ -30,15 +32,17 @@ struct Options {
   bool portable_switch = false;           // ucontext instead of the hand-made x86-64 switch
 };
 
-// Drains and forgets everything (streams, events and memory of before are gone), then behaves as asked.
+// Drains and forgets everything (streams, events and memory of before are gone), then behaves as
+// asked.
 void reset(const Options&);
 
-// One line for each fault that a kernel or a call has made since the last time, with file and line where known.
-// Afterwards the device works again; until then every call returns the error of the fault.
+// One line for each fault that a kernel or a call has made since the last time, with file and line
+// where known. Afterwards the device works again; until then every call returns the error of the
+// fault.
 std::vector<std::string> take_faults();
 
-// Whether this build watches each access of a kernel: races, reads of memory never written, accesses outside any
-// allocation. A build for another sanitizer does not.
+// Whether this build watches each access of a kernel: races, reads of memory never written,
+// accesses outside any allocation. A build for another sanitizer does not.
 bool checks_accesses();
 
 }  // namespace simt

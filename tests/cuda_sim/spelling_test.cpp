@@ -14,7 +14,8 @@ TEST(CudaSources, LaunchAndShareMemoryByLaunchHeaderOnly) {
     int number = 0;
     for (std::string line; std::getline(in, line);) {
       ++number;
-      EXPECT_EQ(line.find(chevrons), std::string::npos) << name << ":" << number << ": call launch()";
+      EXPECT_EQ(line.find(chevrons), std::string::npos)
+          << name << ":" << number << ": call launch()";
       EXPECT_TRUE(name == "launch.h" || line.find(shared) == std::string::npos)
           << name << ":" << number << ": use SG_SHARED or SG_DYN_SHARED";
     }

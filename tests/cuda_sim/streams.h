@@ -16,7 +16,8 @@ void wait_for_all();
 
 int current_device();
 
-// What each entry of the runtime returns: `error`, remembered for cudaGetLastError; after a fault the fault's.
+// What each entry of the runtime returns: `error`, remembered for cudaGetLastError; after a fault
+// the fault's.
 cudaError_t result(cudaError_t error);
 
 }  // namespace simt

@@ -1,4 +1,5 @@
-// Queues of the software device: what must hold for correct programs, and what shows that a program is not.
+// Queues of the software device: what must hold for correct programs, and what shows that a program
+// is not.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -30,9 +31,12 @@ struct Pipeline {
     EXPECT_EQ(cudaEventCreateWithFlags(&uploaded, cudaEventDisableTiming), cudaSuccess);
     EXPECT_EQ(cudaMemset(device, 0, bytes), cudaSuccess);
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-    for (int i = 0; i < n; ++i) in[i] = 10 * i;
+    for (int i = 0; i < n; ++i)
+      in[i] = 10 * i;
   }
-  void upload() { EXPECT_EQ(cudaMemcpyAsync(device, in, bytes, cudaMemcpyHostToDevice, producer), cudaSuccess); }
+  void upload() {
+    EXPECT_EQ(cudaMemcpyAsync(device, in, bytes, cudaMemcpyHostToDevice, producer), cudaSuccess);
+  }
   void wait_for_upload() {
     EXPECT_EQ(cudaEventRecord(uploaded, producer), cudaSuccess);
     EXPECT_EQ(cudaStreamWaitEvent(consumer, uploaded, 0), cudaSuccess);
@@ -44,7 +48,8 @@ struct Pipeline {
   void finish() { EXPECT_EQ(cudaStreamSynchronize(consumer), cudaSuccess); }
   bool right() const {
     for (int i = 0; i < n; ++i)
-      if (out[i] != 10 * i + 1) return false;
+      if (out[i] != 10 * i + 1)
+        return false;
     return simt::take_faults().empty();
   }
 };
@@ -100,7 +105,8 @@ TEST(SimStreams, MissingSynchronizeShows) {
 TEST(SimStreams, EarlyReuseOfPinnedBufferShows) {
   EXPECT_GT(wrong_results([](Pipeline& p) {
               p.upload();
-              for (int i = 0; i < n; ++i) p.in[i] = -1;
+              for (int i = 0; i < n; ++i)
+                p.in[i] = -1;
               p.wait_for_upload();
               p.compute_and_download();
               p.finish();
@@ -112,7 +118,8 @@ TEST(SimStreams, EarlyReuseOfPinnedBufferShows) {
 TEST(SimStreams, PageableBufferMayBeReused) {
   EXPECT_EQ(wrong_results([](Pipeline& p) {
               std::vector<int> pageable(p.in, p.in + n);
-              EXPECT_EQ(cudaMemcpyAsync(p.device, pageable.data(), bytes, cudaMemcpyHostToDevice, p.producer),
+              EXPECT_EQ(cudaMemcpyAsync(
+                            p.device, pageable.data(), bytes, cudaMemcpyHostToDevice, p.producer),
                         cudaSuccess);
               pageable.assign(n, -1);
               p.wait_for_upload();
@@ -129,7 +136,8 @@ TEST(SimStreams, EventsAreReachedInOrder) {
   EXPECT_EQ(cudaEventSynchronize(p.uploaded), cudaSuccess);
   EXPECT_EQ(cudaEventQuery(p.uploaded), cudaSuccess);
   p.compute_and_download();
-  while (cudaStreamQuery(p.consumer) == cudaErrorNotReady) continue;  // who polls sees progress
+  while (cudaStreamQuery(p.consumer) == cudaErrorNotReady)
+    continue;  // who polls sees progress
   EXPECT_TRUE(p.right());
 }
 
@@ -148,13 +156,16 @@ TEST(SimMemory, CapacityIsKept) {
 
 TEST(SimMemory, WrongCopiesAreRefused) {
   Pipeline p({});
-  EXPECT_EQ(cudaMemcpyAsync(p.device, p.in, bytes + 4, cudaMemcpyHostToDevice, p.producer), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaMemcpyAsync(p.out, p.in, bytes, cudaMemcpyDeviceToHost, p.producer), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemcpyAsync(p.device, p.in, bytes + 4, cudaMemcpyHostToDevice, p.producer),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemcpyAsync(p.out, p.in, bytes, cudaMemcpyDeviceToHost, p.producer),
+            cudaErrorInvalidValue);
   EXPECT_EQ(cudaFree(p.in), cudaErrorInvalidValue);
 }
 
 TEST(SimMemory, UseAfterFreeShows) {
-  if (!simt::checks_accesses()) GTEST_SKIP() << "this build does not watch accesses";
+  if (!simt::checks_accesses())
+    GTEST_SKIP() << "this build does not watch accesses";
   Pipeline p({});
   EXPECT_EQ(cudaFree(p.device), cudaSuccess);
   simt::run_planted(Planted::none, Planted::none, p.device, n);
@@ -166,7 +177,8 @@ TEST(SimMemory, UseAfterFreeShows) {
 
 TEST(SimLaunch, ImpossibleShapesAreRefused) {
   simt::reset({});
-  EXPECT_THROW(simt::run_planted(Planted::none, Planted::none, nullptr, 0), std::runtime_error) << "an empty grid";
+  EXPECT_THROW(simt::run_planted(Planted::none, Planted::none, nullptr, 0), std::runtime_error)
+      << "an empty grid";
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ sg::View device_view(std::initializer_list<int64_t> shape) {
   v.rank = static_cast<int>(shape.size());
   std::copy(shape.begin(), shape.end(), v.shape);
   int64_t stride = 1;
-  for (int d = v.rank - 1; d >= 0; --d) v.strides[d] = stride, stride *= v.shape[d];
+  for (int d = v.rank - 1; d >= 0; --d)
+    v.strides[d] = stride, stride *= v.shape[d];
   EXPECT_EQ(cudaMalloc(&v.data, static_cast<size_t>(stride) * sizeof(T)), cudaSuccess);
   return v;
 }
@@ -30,11 +31,14 @@ sg::View device_view(std::initializer_list<int64_t> shape, const std::vector<dou
   const sg::View v = device_view<T>(shape);
   const auto rounded = std::make_unique<T[]>(values.size());  // vector<bool> has no bytes
   for (size_t i = 0; i < values.size(); ++i) {
-    if constexpr (sizeof(T) == 2) rounded[i] = T(static_cast<float>(values[i]));
-    else rounded[i] = static_cast<T>(values[i]);
+    if constexpr (sizeof(T) == 2)
+      rounded[i] = T(static_cast<float>(values[i]));
+    else
+      rounded[i] = static_cast<T>(values[i]);
   }
   EXPECT_EQ(static_cast<int64_t>(values.size()), v.numel());
-  EXPECT_EQ(cudaMemcpy(v.data, rounded.get(), values.size() * sizeof(T), cudaMemcpyHostToDevice), cudaSuccess);
+  EXPECT_EQ(cudaMemcpy(v.data, rounded.get(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
+            cudaSuccess);
   return v;
 }
 
@@ -47,8 +51,10 @@ std::vector<double> values(const sg::View& v, cudaStream_t stream = nullptr) {
   EXPECT_EQ(cudaMemcpy(raw.get(), v.data, count * sizeof(T), cudaMemcpyDeviceToHost), cudaSuccess);
   std::vector<double> result;
   for (size_t i = 0; i < count; ++i) {
-    if constexpr (sizeof(T) == 2) result.push_back(static_cast<float>(raw[i]));
-    else result.push_back(static_cast<double>(raw[i]));
+    if constexpr (sizeof(T) == 2)
+      result.push_back(static_cast<float>(raw[i]));
+    else
+      result.push_back(static_cast<double>(raw[i]));
   }
   return result;
 }

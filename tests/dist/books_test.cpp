@@ -1,4 +1,5 @@
-// The ledgers against the formulas of the numerics: bytes held per category, bytes sent and received per operation.
+// The ledgers against the formulas of the numerics: bytes held per category, bytes sent and
+// received per operation.
 #include <gtest/gtest.h>
 
 #include "tests/dist/tables.h"
@@ -21,12 +22,14 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (EngineKind engine : {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3}) {
+  for (EngineKind engine :
+       {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3}) {
     for (int ranks : {1, 2, 3, 4}) {
       for (int k : {1, 4}) {
         for (Accumulation order : {Accumulation::local_first, Accumulation::ranks_first}) {
           for (DType precision : {DType::f32, DType::bf16}) {
-            if (k == 1 && order == Accumulation::ranks_first) continue;
+            if (k == 1 && order == Accumulation::ranks_first)
+              continue;
             all.push_back({engine, ranks, k, order, precision});
           }
         }
@@ -47,8 +50,14 @@ std::vector<Case> cases() {
 }
 
 std::string describe(const Case& c) {
-  return fmt::format("{} N={} k={} {} {} over {}{}", name_of(c.engine), c.ranks, c.micro_steps, name_of(c.order),
-                     name_of(c.precision), name_of(c.communication.value_or(c.precision)), c.elastic ? " elastic" : "");
+  return fmt::format("{} N={} k={} {} {} over {}{}",
+                     name_of(c.engine),
+                     c.ranks,
+                     c.micro_steps,
+                     name_of(c.order),
+                     name_of(c.precision),
+                     name_of(c.communication.value_or(c.precision)),
+                     c.elastic ? " elastic" : "");
 }
 
 Training training_of(const Case& c) {
@@ -66,7 +75,9 @@ Training training_of(const Case& c) {
   return r;
 }
 
-Sizes tiny_sizes(const Training& r) { return sizes_of(TinyModel(r.tied, r.with_unused).units(), r.options, r.ranks); }
+Sizes tiny_sizes(const Training& r) {
+  return sizes_of(TinyModel(r.tied, r.with_unused).units(), r.options, r.ranks);
+}
 
 void expect_traffic(const Training& r, const std::string& what) {
   const Sizes sizes = tiny_sizes(r);
@@ -96,15 +107,17 @@ void expect_states(const Training& r, const std::string& what) {
 }
 
 TEST(Books, TrafficEqualsTheTable) {
-  for (const Case& c : cases()) expect_traffic(training_of(c), describe(c));
+  for (const Case& c : cases())
+    expect_traffic(training_of(c), describe(c));
 }
 
 TEST(Books, ModelStatesEqualTheTable) {
-  for (const Case& c : cases()) expect_states(training_of(c), describe(c));
+  for (const Case& c : cases())
+    expect_states(training_of(c), describe(c));
 }
 
-// Parameters below the threshold stay whole: none, some of a unit, a whole unit, all. And with a budget ahead in which
-// the last unit doesn't fit, it is gathered twice.
+// Parameters below the threshold stay whole: none, some of a unit, a whole unit, all. And with a
+// budget ahead in which the last unit doesn't fit, it is gathered twice.
 TEST(Books, Zero3sThresholdAndBudgetAreInTheTable) {
   for (const int64_t persistent : {24, 100, 1501, 100'000}) {
     for (const int64_t ahead : {int64_t{0}, int64_t{table_size} - 1, int64_t{table_size}}) {
@@ -113,35 +126,42 @@ TEST(Books, Zero3sThresholdAndBudgetAreInTheTable) {
         r.options.persistent_elements = persistent;
         r.options.prefetch_elements = ahead;
         r.options.partition = partition;
-        const std::string what = fmt::format("below {}, ahead {}, {}", persistent, ahead, name_of(partition));
+        const std::string what =
+            fmt::format("below {}, ahead {}, {}", persistent, ahead, name_of(partition));
         expect_traffic(r, what);
         expect_states(r, what);
         const uint64_t largest = std::max(table_size, uint64_t{24 + 2 * 48 * 24 + 48 + 1500});
         const Ledger memory = train(r).memory[0];
-        EXPECT_LE(memory.peak(Category::live), 2 * (largest + static_cast<uint64_t>(ahead))) << what;
+        EXPECT_LE(memory.peak(Category::live), 2 * (largest + static_cast<uint64_t>(ahead)))
+            << what;
       }
     }
   }
 }
 
-// One bucket fills and one is in flight, besides the tied gradient, which waits for its last contribution.
+// One bucket fills and one is in flight, besides the tied gradient, which waits for its last
+// contribution.
 TEST(Books, BucketsOfShardedGradientsAreFreedOnceReduced) {
   for (EngineKind engine : {EngineKind::zero2, EngineKind::zero3}) {
     for (bool overlap : {true, false}) {
       Training r = training_of({engine, 2, 1, Accumulation::local_first, DType::f32});
       r.options.overlap = overlap;
       r.options.bucket_bytes = r.options.first_bucket_bytes = 1;  // every parameter is a bucket
-      r.with_unused = false;                                      // it would hold up those behind it until the end
-      // An op's weight and bias fill together; with overlap the matrix before them is still in flight.
-      const uint64_t tied = table_size * 4, matrix = 48 * 24 * 4, bias = 48 * 4, in_flight = overlap ? matrix : 0;
-      EXPECT_LE(train(r).memory[0].peak(Category::buckets), tied + matrix + bias + in_flight) << name_of(engine);
+      r.with_unused = false;  // it would hold up those behind it until the end
+      // An op's weight and bias fill together; with overlap the matrix before them is still in
+      // flight.
+      const uint64_t tied = table_size * 4, matrix = 48 * 24 * 4, bias = 48 * 4,
+                     in_flight = overlap ? matrix : 0;
+      EXPECT_LE(train(r).memory[0].peak(Category::buckets), tied + matrix + bias + in_flight)
+          << name_of(engine);
     }
   }
 }
 
 TEST(Books, ShardsAreWithinAChunkOfAnEqualShare) {
   for (int ranks : {2, 3, 4}) {
-    const Sizes sizes = tiny_sizes(training_of({EngineKind::zero1, ranks, 1, Accumulation::local_first, DType::f32}));
+    const Sizes sizes = tiny_sizes(
+        training_of({EngineKind::zero1, ranks, 1, Accumulation::local_first, DType::f32}));
     for (uint64_t owned : sizes.owned) {
       const auto share = static_cast<int64_t>(sizes.phi) / ranks;
       EXPECT_LE(std::abs(static_cast<int64_t>(owned) - share), norm_chunk) << ranks;

@@ -1,4 +1,5 @@
-// Faults of checkpoints: kills and failing calls at every point of a save, and every kind of damage to what was saved.
+// Faults of checkpoints: kills and failing calls at every point of a save, and every kind of damage
+// to what was saved.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -27,8 +28,10 @@ constexpr int64_t elements = 8;
 
 // Two ranks hold half each of a parameter whose every element is the step's number.
 void save(const std::string& folder, uint64_t step, const CheckpointRanks& ranks) {
-  const int64_t begin = ranks.rank * elements / ranks.size, end = (ranks.rank + 1) * elements / ranks.size;
-  const Tensor values = from_vector(std::vector<float>(static_cast<size_t>(end - begin), static_cast<float>(step)));
+  const int64_t begin = ranks.rank * elements / ranks.size,
+                end = (ranks.rank + 1) * elements / ranks.size;
+  const Tensor values =
+      from_vector(std::vector<float>(static_cast<size_t>(end - begin), static_cast<float>(step)));
   save_checkpoint(folder,
                   {.tag = "step-" + std::to_string(step),
                    .step = step,
@@ -48,7 +51,8 @@ class Saved : public TemporaryFolder {
   static const TemporaryFolder& original() {
     static const TemporaryFolder folder;
     if (folder.names().empty())
-      for (const uint64_t step : {1, 2}) save_on_two(folder.path(), step);
+      for (const uint64_t step : {1, 2})
+        save_on_two(folder.path(), step);
     return folder;
   }
 };
@@ -64,28 +68,36 @@ uint64_t newest_step(const std::string& folder) {
 
 std::string message_of(const std::exception_ptr& error) {
   try {
-    if (error) std::rethrow_exception(error);
-  } catch (const Error& e) { return e.what(); }
+    if (error)
+      std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return e.what();
+  }
   return {};
 }
 
-// Saves step 3 on two processes, of which rank `victim` ends at its call number `n`; true if it came that far.
+// Saves step 3 on two processes, of which rank `victim` ends at its call number `n`; true if it
+// came that far.
 bool killed_at(const std::string& folder, int victim, int n) {
   int sockets[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
   pid_t pids[2];
   for (int rank = 0; rank < 2; ++rank) {
     pids[rank] = fork();
-    if (pids[rank] != 0) continue;
+    if (pids[rank] != 0)
+      continue;
     close(sockets[1 - rank]);
     int calls = 0;
     set_file_fault([&](std::string_view, const std::string&) {
-      if (rank == victim && calls++ == n) _exit(99);
+      if (rank == victim && calls++ == n)
+        _exit(99);
       return 0;
     });
     try {
       save(folder, 3, test::one_of_two(rank, sockets[rank]));
-    } catch (const Error& e) { _exit(e.exit_code()); }
+    } catch (const Error& e) {
+      _exit(e.exit_code());
+    }
     _exit(0);
   }
   close(sockets[0]);
@@ -113,9 +125,11 @@ TEST(CheckpointFaults, AKillAtAnyPointOnAnyRankLeavesTheNewestCompleteOne) {
       was_new = step == 3;
       EXPECT_GE(list_checkpoints(folder.path()).size(), 2u);
 
-      EXPECT_EQ(message_of(save_on_two(folder.path(), 4)[0]), "");  // the next save finds nothing in its way
+      EXPECT_EQ(message_of(save_on_two(folder.path(), 4)[0]),
+                "");  // the next save finds nothing in its way
       EXPECT_EQ(newest_step(folder.path()), 4u);
-      for (const std::string& name : folder.names()) EXPECT_EQ(name.find(".tmp-"), std::string::npos) << name;
+      for (const std::string& name : folder.names())
+        EXPECT_EQ(name.find(".tmp-"), std::string::npos) << name;
     }
     EXPECT_TRUE(was_new);
     EXPECT_GT(n, victim == 0 ? 20 : 4) << "the kills must have met every call";
@@ -143,7 +157,8 @@ TEST(CheckpointFaults, AFailedCallOnAnyRankFailsTheSaveOnAll) {
     std::atomic<int> calls{0};
     std::atomic<bool> pruning{false};
     set_file_fault([&](std::string_view call, const std::string& path) {
-      if (call == "rename" && path.find("step-1.tmp-") != std::string::npos) pruning = true;
+      if (call == "rename" && path.find("step-1.tmp-") != std::string::npos)
+        pruning = true;
       return calls++ == n ? error : 0;
     });
     const auto errors = save_on_two(folder.path(), 3);
@@ -153,10 +168,14 @@ TEST(CheckpointFaults, AFailedCallOnAnyRankFailsTheSaveOnAll) {
     EXPECT_EQ(first, second);
     EXPECT_EQ(first.empty(), pruning || !reached) << "call " << n;
     EXPECT_EQ(newest_step(folder.path()), first.empty() ? 3u : 2u) << "call " << n;
-    if (first.empty()) continue;
+    if (first.empty())
+      continue;
     EXPECT_EQ(first.find("rank "), 0u) << first;
-    EXPECT_NE(first.find(error == EIO ? "failed: Input/output" : "failed: No space"), std::string::npos) << first;
-    for (const std::string& name : folder.names()) EXPECT_EQ(name.find(".tmp-"), std::string::npos) << name;
+    EXPECT_NE(first.find(error == EIO ? "failed: Input/output" : "failed: No space"),
+              std::string::npos)
+        << first;
+    for (const std::string& name : folder.names())
+      EXPECT_EQ(name.find(".tmp-"), std::string::npos) << name;
   }
 }
 
@@ -170,7 +189,9 @@ TEST(CheckpointFaults, AFullDiskFailsTheSaveAndTheOldOneStays) {
     setrlimit(RLIMIT_FSIZE, &limit);
     try {
       save(folder.path(), 2, {});
-    } catch (const Error& e) { _exit(e.exit_code()); }
+    } catch (const Error& e) {
+      _exit(e.exit_code());
+    }
     _exit(0);
   }
   int status = 0;
@@ -194,21 +215,24 @@ std::string load_error(const std::string& folder, const std::string& tag = {}) {
   return messages[0];
 }
 
-constexpr const char* files[] = {"manifest.json", "shard-00000-of-00002.safetensors",
-                                 "shard-00001-of-00002.safetensors"};
+constexpr const char* files[] = {
+    "manifest.json", "shard-00000-of-00002.safetensors", "shard-00001-of-00002.safetensors"};
 
 TEST(CheckpointFaults, TruncationAtAnyByteIsRefusedAndTheFileNamed) {
   const TemporaryFolder folder;
   save_on_two(folder.path(), 1);
   for (const char* name : files) {
     const std::string path = folder / ("step-1/" + std::string(name)), whole = contents_of(path);
-    for (size_t length = 0; length + 1 < whole.size(); ++length) {  // the manifest's last byte is a line's end
+    for (size_t length = 0; length + 1 < whole.size();
+         ++length) {  // the manifest's last byte is a line's end
       put(path, whole.substr(0, length));
       const std::string error = load_error(folder.path());
-      ASSERT_NE(error.find(path), std::string::npos) << name << " cut to " << length << ": " << error;
+      ASSERT_NE(error.find(path), std::string::npos)
+          << name << " cut to " << length << ": " << error;
     }
     put(path, whole + "x");
-    EXPECT_NE(load_error(folder.path()).find(path), std::string::npos) << name << " with a byte more";
+    EXPECT_NE(load_error(folder.path()).find(path), std::string::npos)
+        << name << " with a byte more";
     put(path, whole);
   }
   EXPECT_EQ(newest_step(folder.path()), 1u);
@@ -250,7 +274,8 @@ TEST(CheckpointFaults, MissingSwappedAndForeignShardsAreRefused) {
 
   // A whole checkpoint under another's name, and one whose manifest is another's.
   fs::copy(folder / "step-2", folder / "step-5", fs::copy_options::recursive);
-  EXPECT_NE(load_error(folder.path(), "step-5").find("is the manifest of step-2"), std::string::npos);
+  EXPECT_NE(load_error(folder.path(), "step-5").find("is the manifest of step-2"),
+            std::string::npos);
   put(folder / "step-2/manifest.json", contents_of(folder / "step-1/manifest.json"));
   EXPECT_NE(load_error(folder.path()).find("is the manifest of step-1"), std::string::npos);
 }

@@ -1,4 +1,5 @@
-// What checkpoint.h promises of saves and loads that fail, of state of another kind, and of what isn't the run's own.
+// What checkpoint.h promises of saves and loads that fail, of state of another kind, and of what
+// isn't the run's own.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -25,8 +26,10 @@ using test::error_of;
 using test::TemporaryFolder;
 
 Checkpoint one_value(const std::string& tag, float x, const std::string& run = {}) {
-  return {
-      .tag = tag, .step = static_cast<uint64_t>(x), .run = run, .entries = {{"w", "master", {4}, 0, 4, full({4}, x)}}};
+  return {.tag = tag,
+          .step = static_cast<uint64_t>(x),
+          .run = run,
+          .entries = {{"w", "master", {4}, 0, 4, full({4}, x)}}};
 }
 
 float value_of(const std::string& folder, const std::string& tag = {}) {
@@ -60,9 +63,12 @@ TEST(CheckpointPromises, AnyExceptionOfOneRankFailsTheSaveOnAll) {
   for (const int kind : {0, 1, 2}) {
     const TemporaryFolder folder;
     set_file_fault([&](std::string_view, const std::string& path) -> int {
-      if (path.find("shard-00001") == std::string::npos) return 0;
-      if (kind == 0) throw std::bad_alloc();
-      if (kind == 1) throw std::runtime_error("not one of ours");
+      if (path.find("shard-00001") == std::string::npos)
+        return 0;
+      if (kind == 0)
+        throw std::bad_alloc();
+      if (kind == 1)
+        throw std::runtime_error("not one of ours");
       throw 7;
     });
     const auto errors = test::on_threads(2, [&](const CheckpointRanks& ranks) {
@@ -71,14 +77,17 @@ TEST(CheckpointPromises, AnyExceptionOfOneRankFailsTheSaveOnAll) {
       save_checkpoint(folder.path(), checkpoint, ranks);
     });
     set_file_fault({});
-    for (const std::exception_ptr& error : errors) EXPECT_TRUE(error) << kind;
+    for (const std::exception_ptr& error : errors)
+      EXPECT_TRUE(error) << kind;
     EXPECT_TRUE(fs::is_empty(folder.path())) << kind;
   }
 }
 
 TEST(CheckpointPromises, ASaveRemovesOnlyItsOwnRunsCheckpointsAndLeftovers) {
   const TemporaryFolder folder;
-  const char* const foreign[] = {"thesis.tmp-0123456789ABCDEF", "photos.tmp-holiday-in-2026", "a.tmp-0123456789abcdef",
+  const char* const foreign[] = {"thesis.tmp-0123456789ABCDEF",
+                                 "photos.tmp-holiday-in-2026",
+                                 "a.tmp-0123456789abcdef",
                                  "notes.tmp-not-a-hex-digits"};
   for (const char* name : foreign) {
     fs::create_directory(folder / name);
@@ -86,14 +95,19 @@ TEST(CheckpointPromises, ASaveRemovesOnlyItsOwnRunsCheckpointsAndLeftovers) {
   }
   test::put(folder / "b.tmp-0123456789abcdef", "precious");
   fs::create_directory(folder / "step-7.tmp-0123456789abcdef");
-  test::put(folder / "step-7.tmp-0123456789abcdef/shard-00000-of-00001.safetensors", "of a killed save");
-  for (int i = 1; i < 4; ++i) save_checkpoint(folder.path(), one_value("old" + std::to_string(i), 1, "another"), {}, 9);
-  for (int i = 1; i < 5; ++i) save_checkpoint(folder.path(), one_value("new" + std::to_string(i), 2, "this"));
-  for (const char* name : foreign) EXPECT_TRUE(fs::exists(folder / name + "/x")) << name;
+  test::put(folder / "step-7.tmp-0123456789abcdef/shard-00000-of-00001.safetensors",
+            "of a killed save");
+  for (int i = 1; i < 4; ++i)
+    save_checkpoint(folder.path(), one_value("old" + std::to_string(i), 1, "another"), {}, 9);
+  for (int i = 1; i < 5; ++i)
+    save_checkpoint(folder.path(), one_value("new" + std::to_string(i), 2, "this"));
+  for (const char* name : foreign)
+    EXPECT_TRUE(fs::exists(folder / name + "/x")) << name;
   EXPECT_TRUE(fs::exists(folder / "b.tmp-0123456789abcdef"));
   EXPECT_FALSE(fs::exists(folder / "step-7.tmp-0123456789abcdef"));
   std::vector<std::string> tags;
-  for (const CheckpointName& name : list_checkpoints(folder.path())) tags.push_back(name.tag);
+  for (const CheckpointName& name : list_checkpoints(folder.path()))
+    tags.push_back(name.tag);
   EXPECT_EQ(tags, (std::vector<std::string>{"old1", "old2", "old3", "new3", "new4"}));
 }
 
@@ -107,14 +121,18 @@ Training training(const std::string& optimizer, DType precision) {
 }
 
 TEST(CheckpointPromises, StateIsTakenByItsOwnOptimizerAndPrecisionAlone) {
-  const std::pair<const char*, DType> kinds[] = {
-      {"sgd", DType::f32}, {"lion", DType::f32}, {"adam", DType::f32}, {"adamw", DType::f32}, {"adamw", DType::bf16}};
+  const std::pair<const char*, DType> kinds[] = {{"sgd", DType::f32},
+                                                 {"lion", DType::f32},
+                                                 {"adam", DType::f32},
+                                                 {"adamw", DType::f32},
+                                                 {"adamw", DType::bf16}};
   for (const auto& [optimizer, precision] : kinds) {
     const TemporaryFolder folder;
     train(training(optimizer, precision), [&](Engine& e, int) { e.save(folder.path()); });
     for (const auto& [other, other_precision] : kinds)
       train(training(other, other_precision), [&](Engine& e, int) {
-        if (std::string(other) == optimizer && other_precision == precision) return e.load(folder.path());
+        if (std::string(other) == optimizer && other_precision == precision)
+          return e.load(folder.path());
         error_of(ErrorKind::bad_input, [&] { e.load(folder.path()); });
       });
   }
@@ -126,12 +144,15 @@ TEST(CheckpointPromises, AFailedLoadChangesNothing) {
     e.save(folder.path(), "t");
     const CheckpointReader reader(folder.path(), "t");
     const std::vector<StateEntry> state = e.state();
-    for (const StateEntry& entry : state) fill_(entry.values, 5);
+    for (const StateEntry& entry : state)
+      fill_(entry.values, 5);
     const std::string shard = folder / "t/shard-00000-of-00001.safetensors";
     fs::resize_file(shard, fs::file_size(shard) - 4);
     error_of(ErrorKind::bad_input, [&] { e.load(reader); });
     for (const StateEntry& entry : state) {
-      if (entry.values.numel() > 0) { EXPECT_EQ(entry.values.to_vector<float>()[0], 5) << entry.parameter; }
+      if (entry.values.numel() > 0) {
+        EXPECT_EQ(entry.values.to_vector<float>()[0], 5) << entry.parameter;
+      }
     }
   });
 }
@@ -143,14 +164,16 @@ TEST(CheckpointPromises, ASlowDiskIsNoDeadRank) {
     options.ranks = 2, options.timeout = 1;
     std::atomic<bool> slow{true};
     set_file_fault([&](std::string_view call, const std::string& path) {
-      if (call == "fsync" && path.find("shard-00000-of-00002") != std::string::npos && slow.exchange(false))
+      if (call == "fsync" && path.find("shard-00000-of-00002") != std::string::npos &&
+          slow.exchange(false))
         std::this_thread::sleep_for(std::chrono::milliseconds(2500));
       return 0;
     });
     run_threads(options, [&](Comm& comm) {
       const TinyModel model(true, true);
       auto engine = initialize(model.units(), {.engine = EngineKind::zero1}, comm);
-      if (!beside) return engine->save(folder.path());
+      if (!beside)
+        return engine->save(folder.path());
       AsyncSaver saver(engine->state(), ranks_of(comm));
       saver.start(folder.path(), checkpoint_of(*engine));
       saver.wait();
@@ -189,8 +212,11 @@ TEST(CheckpointPromises, AManifestOfWrongTypesIsNamed) {
     e.save(folder.path(), "t");
     const std::string manifest = folder / "t/manifest.json", good = test::contents_of(manifest);
     for (const auto& [pointer, value] : cases) {
-      change_manifest(manifest, [&, p = pointer, v = value](json& content) { content[json::json_pointer(p)] = v; });
-      const std::string message = error_of(ErrorKind::bad_input, [&] { e.load(folder.path(), "t"); });
+      change_manifest(manifest, [&, p = pointer, v = value](json& content) {
+        content[json::json_pointer(p)] = v;
+      });
+      const std::string message =
+          error_of(ErrorKind::bad_input, [&] { e.load(folder.path(), "t"); });
       EXPECT_EQ(message.find("json.exception"), std::string::npos) << message;
       test::put(manifest, good);
     }

@@ -1,4 +1,5 @@
-// Ranks for the tests of checkpoints: threads of this process, or two processes, of which either may be killed.
+// Ranks for the tests of checkpoints: threads of this process, or two processes, of which either
+// may be killed.
 #pragma once
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,8 +17,8 @@
 namespace sg::test {
 
 // Runs fn once per rank, each on a thread, and gives back what each threw (null: nothing).
-inline std::vector<std::exception_ptr> on_threads(int size,
-                                                  const std::function<void(const dist::CheckpointRanks&)>& fn) {
+inline std::vector<std::exception_ptr> on_threads(
+    int size, const std::function<void(const dist::CheckpointRanks&)>& fn) {
   std::barrier<> meet(size);
   std::vector<std::string> texts(static_cast<size_t>(size));
   std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
@@ -35,9 +36,12 @@ inline std::vector<std::exception_ptr> on_threads(int size,
     threads.emplace_back([&, rank] {
       try {
         fn({rank, size, exchange_of(rank)});
-      } catch (...) { errors[static_cast<size_t>(rank)] = std::current_exception(); }
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+      }
     });
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
   return errors;
 }
 

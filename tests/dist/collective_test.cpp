@@ -1,4 +1,5 @@
-// Collectives inside the graph, over thread ranks: values, gradients against central differences, books and names.
+// Collectives inside the graph, over thread ranks: values, gradients against central differences,
+// books and names.
 #include "dist/comm/collective.h"
 
 #include <gtest/gtest.h>
@@ -20,11 +21,17 @@ using Inputs = std::span<const Variable>;
 // Different for every `salt`, without symmetry.
 Tensor values(const Shape& shape, int salt) {
   std::vector<double> v(static_cast<size_t>(numel(shape)));
-  for (size_t i = 0; i < v.size(); ++i) v[i] = std::sin(1.7 * static_cast<double>(i) + 2.3 * salt + 0.4);
+  for (size_t i = 0; i < v.size(); ++i)
+    v[i] = std::sin(1.7 * static_cast<double>(i) + 2.3 * salt + 0.4);
   return from_vector(v, shape);
 }
 
-void on_ranks(int ranks, const std::function<void(Comm&)>& body) { run_threads({.ranks = ranks, .timeout = 20}, body); }
+void on_ranks(int ranks, const std::function<void(Comm&)>& body) {
+  CommOptions options;
+  options.ranks = ranks;
+  options.timeout = 20;
+  run_threads(options, body);
+}
 
 // What one rank computes of its own part of the input with a group.
 struct Row {
@@ -35,7 +42,8 @@ struct Row {
 const std::vector<Row> rows = {
     {"all_reduce", [](const Variable& x, Collective& group) { return all_reduce(x, group, "x"); }},
     {"all_gather", [](const Variable& x, Collective& group) { return all_gather(x, group, "x"); }},
-    {"reduce_scatter", [](const Variable& x, Collective& group) { return reduce_scatter(x, group, "x"); }},
+    {"reduce_scatter",
+     [](const Variable& x, Collective& group) { return reduce_scatter(x, group, "x"); }},
     {"transposed input",
      [](const Variable& x, Collective& group) {
        return reduce_scatter(all_gather(transpose(x, 0, 1), group, "x"), group, "y");
@@ -47,8 +55,9 @@ const std::vector<Row> rows = {
      }},
 };
 
-// A function of all ranks' inputs, (ranks, 4, 3) on each: rank r applies `op` to its own part and weighs and squares
-// what comes; the loss is the sum of all ranks' losses, made one by f and g, so that each rank may check all of it.
+// A function of all ranks' inputs, (ranks, 4, 3) on each: rank r applies `op` to its own part and
+// weighs and squares what comes; the loss is the sum of all ranks' losses, made one by f and g, so
+// that each rank may check all of it.
 Variable loss_of(const Row& row, const Variable& x, Collective& group) {
   const Variable own = select(copy_to_ranks(x, group, "f"), 0, group.rank());
   const Variable y = row.op(own, group);
@@ -69,7 +78,8 @@ TEST(Collective, GradientsAreThoseOfTheSumOfAllRanksLosses) {
   }
 }
 
-// Megatron's MLP: the first weight is split by columns, the second by rows; f before them and g behind them.
+// Megatron's MLP: the first weight is split by columns, the second by rows; f before them and g
+// behind them.
 TEST(Collective, ASplitMlpIsTheWholeOneInValuesAndGradients) {
   const Tensor x = values({3, 4}, 1), up = values({4, 6}, 2), down = values({6, 4}, 3);
   const Variable whole_x(x, true), whole_up(up, true), whole_down(down, true);
@@ -87,7 +97,8 @@ TEST(Collective, ASplitMlpIsTheWholeOneInValuesAndGradients) {
     const auto expect_near = [](const Tensor& a, const Tensor& b, const char* what) {
       ASSERT_EQ(a.shape(), b.shape()) << what;
       const auto u = a.to_vector<double>(), v = b.to_vector<double>();
-      for (size_t i = 0; i < u.size(); ++i) EXPECT_NEAR(u[i], v[i], 1e-12) << what << " " << i;
+      for (size_t i = 0; i < u.size(); ++i)
+        EXPECT_NEAR(u[i], v[i], 1e-12) << what << " " << i;
     };
     expect_near(loss.tensor(), whole.tensor(), "loss");
     expect_near(own_x.grad(), whole_x.grad(), "x");
@@ -119,7 +130,8 @@ TEST(Collective, CallsAreBookedInTheirPhaseByTheOperationAskedFor) {
     const Variable sums = all_reduce(x, group, "sum");
     EXPECT_EQ(of(Operation::all_reduce), (Traffic{1, 128, 128, 0}));
     EXPECT_EQ(comm.traffic().total(Phase::step), Traffic{});
-    EXPECT_NE(comm.flight_record().find("part.backward"), std::string::npos) << comm.flight_record();
+    EXPECT_NE(comm.flight_record().find("part.backward"), std::string::npos)
+        << comm.flight_record();
   });
 }
 

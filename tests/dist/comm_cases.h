@@ -1,4 +1,5 @@
-// Every operation of a group on known values: what thread ranks and MPI processes must both give, bit for bit.
+// Every operation of a group on known values: what thread ranks and MPI processes must both give,
+// bit for bit.
 #pragma once
 #include <cstring>
 #include <string>
@@ -11,10 +12,11 @@ namespace sg::dist::cases {
 
 inline constexpr DType float_types[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
 
-// Element i of rank r's contribution: of mixed magnitude and sign, so that the order of a sum shows in its bits.
+// Element i of rank r's contribution: of mixed magnitude and sign, so that the order of a sum shows
+// in its bits.
 inline double value(int rank, int64_t i) {
-  uint64_t x =
-      static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(rank + 1) * 0xBF58476D1CE4E5B9ull;
+  uint64_t x = static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ull +
+               static_cast<uint64_t>(rank + 1) * 0xBF58476D1CE4E5B9ull;
   x ^= x >> 31, x *= 0x94D049BB133111EBull, x ^= x >> 29;
   const double unit = static_cast<double>(x >> 11) / 9007199254740992.0 - 0.5;
   return unit * (x % 3 == 0 ? 100.0 : 1.0);
@@ -22,7 +24,8 @@ inline double value(int rank, int64_t i) {
 
 inline Tensor contribution(int rank, int64_t n, DType dtype) {
   std::vector<double> values;
-  for (int64_t i = 0; i < n; ++i) values.push_back(value(rank, i));
+  for (int64_t i = 0; i < n; ++i)
+    values.push_back(value(rank, i));
   return cast(from_vector(values), dtype);
 }
 
@@ -30,7 +33,8 @@ inline Tensor contribution(int rank, int64_t n, DType dtype) {
 inline std::string digest(const Tensor& x) {
   uint64_t hash = 14695981039346656037ull;
   const auto* bytes = static_cast<const unsigned char*>(x.view().data);
-  for (uint64_t i = 0; i < x.bytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211ull;
+  for (uint64_t i = 0; i < x.bytes(); ++i)
+    hash = (hash ^ bytes[i]) * 1099511628211ull;
   return fmt::format("{:016x}", hash);
 }
 
@@ -47,8 +51,13 @@ inline std::vector<Shards> layouts(int64_t n, int ranks) {
 inline std::vector<std::string> reductions(Comm& comm, Algorithm algorithm) {
   std::vector<std::string> lines;
   const auto add = [&](const char* what, const Tensor& in, const Tensor& out) {
-    lines.push_back(fmt::format("{} {} {} {} to {}: {}", what, name_of(algorithm), in.numel(), name_of(in.dtype()),
-                                name_of(out.dtype()), digest(out)));
+    lines.push_back(fmt::format("{} {} {} {} to {}: {}",
+                                what,
+                                name_of(algorithm),
+                                in.numel(),
+                                name_of(in.dtype()),
+                                name_of(out.dtype()),
+                                digest(out)));
   };
   const Reduction mean{1.0f / static_cast<float>(comm.size()), algorithm};
   for (const DType dtype : float_types) {
@@ -73,14 +82,17 @@ inline std::vector<std::string> reductions(Comm& comm, Algorithm algorithm) {
 inline std::vector<std::string> moves(Comm& comm) {
   std::vector<std::string> lines;
   const int rank = comm.rank(), ranks = comm.size();
-  const auto add = [&](const char* what, const Tensor& x) { lines.push_back(fmt::format("{}: {}", what, digest(x))); };
+  const auto add = [&](const char* what, const Tensor& x) {
+    lines.push_back(fmt::format("{}: {}", what, digest(x)));
+  };
   for (const int64_t n : {int64_t{0}, int64_t{7}, int64_t{100'001}}) {
     for (const Shards& shards : layouts(n, ranks)) {
       const Tensor all = contribution(rank, n, DType::f32), out = zeros({n});
       const Tensor own = clone(shards.of(all, rank)), shard = empty({shards.count(rank)});
       comm.all_gather({"cases.all_gather"}, own, shards, out).wait();
       add("all_gather", out);
-      comm.gather({"cases.gather"}, own, shards, rank == ranks - 1 ? all : Tensor(), ranks - 1).wait();
+      comm.gather({"cases.gather"}, own, shards, rank == ranks - 1 ? all : Tensor(), ranks - 1)
+          .wait();
       add("gather", all);
       comm.scatter({"cases.scatter"}, rank == 0 ? out : Tensor(), shards, shard, 0).wait();
       add("scatter", shard);
@@ -90,19 +102,24 @@ inline std::vector<std::string> moves(Comm& comm) {
     add("broadcast", x);
     // Rank a sends a + p + 1 elements to rank p.
     std::vector<int64_t> counts;
-    for (int p = 0; p < ranks; ++p) counts.push_back(rank + p + 1);
+    for (int p = 0; p < ranks; ++p)
+      counts.push_back(rank + p + 1);
     const Shards both(counts);
     const Tensor swapped = empty({both.total()}, DType::f64);
-    comm.all_to_all({"cases.all_to_all"}, contribution(rank, both.total(), DType::f64), both, swapped, both).wait();
+    comm.all_to_all(
+            {"cases.all_to_all"}, contribution(rank, both.total(), DType::f64), both, swapped, both)
+        .wait();
     add("all_to_all", swapped);
     const Tensor message = contribution(rank, n + 1, DType::f16);
-    if (rank > 0) comm.recv({"cases.message"}, message, rank - 1).wait();
-    if (rank < ranks - 1) comm.send({"cases.message"}, message, rank + 1).wait();
+    if (rank > 0)
+      comm.recv({"cases.message"}, message, rank - 1).wait();
+    if (rank < ranks - 1)
+      comm.send({"cases.message"}, message, rank + 1).wait();
     add("message", message);
     comm.barrier({"cases.barrier"}).wait();
   }
-  for (const std::string& text :
-       comm.all_gather_bytes({"cases.bytes", Phase::metrics}, std::string(static_cast<size_t>(rank) * 3, 'x'))) {
+  for (const std::string& text : comm.all_gather_bytes(
+           {"cases.bytes", Phase::metrics}, std::string(static_cast<size_t>(rank) * 3, 'x'))) {
     lines.push_back("bytes: " + text);
   }
   return lines;

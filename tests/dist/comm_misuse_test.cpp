@@ -1,5 +1,5 @@
-// A group that is used in ways nobody thinks of first: groups of one, nothing to send, results asked for twice, groups
-// that end before their calls or live longer than a failure.
+// A group that is used in ways nobody thinks of first: groups of one, nothing to send, results
+// asked for twice, groups that end before their calls or live longer than a failure.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -17,7 +17,9 @@ namespace {
 
 constexpr int64_t most = std::numeric_limits<int64_t>::max();
 
-float first(const Tensor& x) { return x.to_vector<float>()[0]; }
+float first(const Tensor& x) {
+  return x.to_vector<float>()[0];
+}
 
 TEST(CommMisuse, WaitingTwiceGivesTheSameTwice) {
   run_threads(2, [](Comm& comm) {
@@ -40,7 +42,8 @@ TEST(CommMisuse, WaitingTwiceGivesTheSameTwice) {
 TEST(CommMisuse, AnErrorIsThrownAtEveryWait) {
   const auto told = test::error_of(ErrorKind::bad_input, [] {
     run_threads(2, [](Comm& comm) {
-      if (comm.rank() == 1) fail(ErrorKind::bad_input, "the data file is empty");
+      if (comm.rank() == 1)
+        fail(ErrorKind::bad_input, "the data file is empty");
       Work work = comm.barrier({"never"});
       for (int i = 0; i < 2; ++i) {
         const auto message = test::error_of(ErrorKind::peer, [&] { work.wait(); });
@@ -57,7 +60,8 @@ TEST(CommMisuse, AGroupThatEndsWaitsForItsCallsWhichOutliveIt) {
     std::vector<Work> works;
     {
       const auto part = comm.split(0, 0);
-      for (int i = 0; i < 3; ++i) works.push_back(part->all_reduce({"sum"}, x));
+      for (int i = 0; i < 3; ++i)
+        works.push_back(part->all_reduce({"sum"}, x));
     }
     for (Work& work : works) {
       EXPECT_TRUE(work.done());
@@ -103,7 +107,9 @@ TEST(CommMisuse, NothingCanBeSentAnywhere) {
     }
     comm.all_to_all({"swap"}, nothing, none, nothing, none).wait();
     comm.broadcast({"broadcast"}, nothing, 1).wait();
-    (comm.rank() == 0 ? comm.send({"message"}, nothing, other) : comm.recv({"message"}, nothing, other)).wait();
+    (comm.rank() == 0 ? comm.send({"message"}, nothing, other)
+                      : comm.recv({"message"}, nothing, other))
+        .wait();
     EXPECT_EQ(comm.all_gather_bytes({"bytes"}, ""), std::vector<std::string>(2));
   });
 }
@@ -112,11 +118,13 @@ TEST(CommMisuse, GroupsOfAFailedWorldNameTheFirstFailure) {
   test::error_of(ErrorKind::bad_input, [] {
     run_threads(3, [](Comm& comm) {
       const auto part = comm.split(comm.rank() < 2 ? 0 : 1, 0);
-      if (comm.rank() == 2) fail(ErrorKind::bad_input, "the data file is empty");
+      if (comm.rank() == 2)
+        fail(ErrorKind::bad_input, "the data file is empty");
       const Tensor x = zeros({8});
       test::error_of(ErrorKind::peer, [&] { comm.barrier({"wait"}).wait(); });
       for (Comm* group : {part.get(), &comm}) {
-        const auto message = test::error_of(ErrorKind::peer, [&] { group->all_reduce({"later"}, x).wait(); });
+        const auto message =
+            test::error_of(ErrorKind::peer, [&] { group->all_reduce({"later"}, x).wait(); });
         EXPECT_NE(message.find("the data file is empty"), std::string::npos) << message;
       }
       const auto message = test::error_of(ErrorKind::peer, [&] { comm.split(0, 0); });

@@ -15,7 +15,8 @@ namespace {
 
 std::vector<int64_t> counts_of(const Shards& shards) {
   std::vector<int64_t> counts;
-  for (int rank = 0; rank < shards.ranks(); ++rank) counts.push_back(shards.count(rank));
+  for (int rank = 0; rank < shards.ranks(); ++rank)
+    counts.push_back(shards.count(rank));
   return counts;
 }
 
@@ -34,8 +35,10 @@ template <class T>
 T tree(std::vector<T> level) {
   while (level.size() > 1) {
     std::vector<T> sums;
-    for (size_t i = 0; i + 1 < level.size(); i += 2) sums.push_back(level[i] + level[i + 1]);
-    if (level.size() % 2) sums.push_back(level.back());
+    for (size_t i = 0; i + 1 < level.size(); i += 2)
+      sums.push_back(level[i] + level[i + 1]);
+    if (level.size() % 2)
+      sums.push_back(level.back());
     level = sums;
   }
   return level[0];
@@ -46,7 +49,8 @@ Tensor reference_sum(int ranks, int64_t n, DType dtype, float scale, DType out) 
     std::vector<double> sums;
     for (int64_t i = 0; i < n; ++i) {
       std::vector<double> terms;
-      for (int rank = 0; rank < ranks; ++rank) terms.push_back(cases::value(rank, i));
+      for (int rank = 0; rank < ranks; ++rank)
+        terms.push_back(cases::value(rank, i));
       sums.push_back(tree(terms) * static_cast<double>(scale));
     }
     return cast(from_vector(sums), out);
@@ -58,7 +62,8 @@ Tensor reference_sum(int ranks, int64_t n, DType dtype, float scale, DType out) 
   std::vector<float> sums;
   for (int64_t i = 0; i < n; ++i) {
     std::vector<float> terms;
-    for (const auto& of_rank : values) terms.push_back(of_rank[static_cast<size_t>(i)]);
+    for (const auto& of_rank : values)
+      terms.push_back(of_rank[static_cast<size_t>(i)]);
     sums.push_back(tree(terms) * scale);
   }
   return cast(from_vector(sums), out);
@@ -73,11 +78,13 @@ TEST(Comm, OrderedReductionsAreTheTreeInRankOrder) {
       run_threads(ranks, [&](Comm& comm) {
         const Tensor in = cases::contribution(comm.rank(), n, dtype), inout = clone(in);
         comm.all_reduce({"test"}, inout, {scale}).wait();
-        EXPECT_EQ(cases::digest(inout), cases::digest(expected)) << name_of(dtype) << " over " << ranks;
+        EXPECT_EQ(cases::digest(inout), cases::digest(expected))
+            << name_of(dtype) << " over " << ranks;
         for (const Shards& shards : cases::layouts(n, ranks)) {
           const Tensor shard = empty({shards.count(comm.rank())}, dtype);
           comm.reduce_scatter({"test"}, in, shards, shard, {scale}).wait();
-          EXPECT_EQ(cases::digest(shard), cases::digest(contiguous(shards.of(expected, comm.rank()))));
+          EXPECT_EQ(cases::digest(shard),
+                    cases::digest(contiguous(shards.of(expected, comm.rank()))));
         }
       });
     }
@@ -95,19 +102,22 @@ TEST(Comm, ResultsInF32AreNotRounded) {
 
 TEST(Comm, RingAndNativeSumsAreClose) {
   for (int ranks = 1; ranks <= 4; ++ranks) {
-    const auto expected = reference_sum(ranks, 1003, DType::f32, 0.5f, DType::f32).to_vector<float>();
+    const auto expected =
+        reference_sum(ranks, 1003, DType::f32, 0.5f, DType::f32).to_vector<float>();
     for (const Algorithm algorithm : {Algorithm::ring, Algorithm::native}) {
       run_threads(ranks, [&](Comm& comm) {
         const Tensor in = cases::contribution(comm.rank(), 1003, DType::f32), out = empty({1003});
         comm.all_reduce({"test"}, in, out, {0.5f, algorithm}).wait();
         const auto values = out.to_vector<float>();
-        for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected[i], 1e-4);
+        for (size_t i = 0; i < values.size(); ++i)
+          ASSERT_NEAR(values[i], expected[i], 1e-4);
         for (const Shards& shards : cases::layouts(1003, ranks)) {
           const Tensor shard = empty({shards.count(comm.rank())});
           comm.reduce_scatter({"test"}, in, shards, shard, {0.5f, algorithm}).wait();
           const auto part = shard.to_vector<float>();
           for (size_t i = 0; i < part.size(); ++i) {
-            ASSERT_NEAR(part[i], expected[i + static_cast<size_t>(shards.offset(comm.rank()))], 1e-4);
+            ASSERT_NEAR(
+                part[i], expected[i + static_cast<size_t>(shards.offset(comm.rank()))], 1e-4);
           }
         }
       });
@@ -115,8 +125,8 @@ TEST(Comm, RingAndNativeSumsAreClose) {
   }
 }
 
-// Three ranks, blocks A, B, C: after the first phase rank 0 holds the sum of B, rank 1 of C, rank 2 of A; then all hold
-// all.
+// Three ranks, blocks A, B, C: after the first phase rank 0 holds the sum of B, rank 1 of C, rank 2
+// of A; then all hold all.
 TEST(Ring, FollowsTheTextbook) {
   const int ends[] = {1, 2, 0};
   for (int rank = 0; rank < 3; ++rank) {
@@ -128,9 +138,11 @@ TEST(Ring, FollowsTheTextbook) {
     EXPECT_EQ(steps[2].send, ends[rank]);
     std::set<int> held{ends[rank], steps[2].receive, steps[3].receive};
     EXPECT_EQ(held.size(), 3u);
-    EXPECT_EQ(ring_steps(rank, 3, false).back().receive, rank) << "a reduce-scatter ends with the rank's own shard";
+    EXPECT_EQ(ring_steps(rank, 3, false).back().receive, rank)
+        << "a reduce-scatter ends with the rank's own shard";
     const int next = (rank + 1) % 3;
-    for (size_t s = 0; s < 4; ++s) EXPECT_EQ(steps[s].send, ring_steps(next, 3, true)[s].receive);
+    for (size_t s = 0; s < 4; ++s)
+      EXPECT_EQ(steps[s].send, ring_steps(next, 3, true)[s].receive);
   }
 }
 
@@ -172,7 +184,8 @@ void expect_culprit_named(DType dtype, int culprit) {
   run_threads(3, [&](Comm& comm) {
     const int64_t n = 30'000, at = 20'123;  // rank 2's shard of an all-reduce
     const Tensor in = cases::contribution(comm.rank(), n, dtype), out = empty({n}, dtype);
-    if (comm.rank() == culprit) fill_(in.slice(0, at, at + 1), std::numeric_limits<double>::infinity());
+    if (comm.rank() == culprit)
+      fill_(in.slice(0, at, at + 1), std::numeric_limits<double>::infinity());
     const auto found = [&](Algorithm algorithm) {
       Work work = comm.all_reduce({"test"}, in, out, {1, algorithm});
       work.wait();
@@ -180,18 +193,23 @@ void expect_culprit_named(DType dtype, int culprit) {
     };
     const auto ordered = found(Algorithm::ordered);
     ASSERT_EQ(ordered.has_value(), comm.rank() == 2) << name_of(dtype);
-    if (ordered) { EXPECT_EQ(std::pair(ordered->rank, ordered->offset), std::pair(culprit, at)); }
+    if (ordered) {
+      EXPECT_EQ(std::pair(ordered->rank, ordered->offset), std::pair(culprit, at));
+    }
     for (const Algorithm algorithm : {Algorithm::ring, Algorithm::native}) {
       const auto own = found(algorithm);
       ASSERT_EQ(own.has_value(), comm.rank() == culprit);
-      if (own) { EXPECT_EQ(std::pair(own->rank, own->offset), std::pair(culprit, at)); }
+      if (own) {
+        EXPECT_EQ(std::pair(own->rank, own->offset), std::pair(culprit, at));
+      }
     }
   });
 }
 
 TEST(Comm, NonFiniteContributionsAreNamed) {
   for (const DType dtype : cases::float_types)
-    for (const int culprit : {0, 1, 2}) expect_culprit_named(dtype, culprit);
+    for (const int culprit : {0, 1, 2})
+      expect_culprit_named(dtype, culprit);
   run_threads(2, [](Comm& comm) {
     Work work = comm.all_reduce({"overflow"}, full({2}, 60'000, DType::f16));
     work.wait();
@@ -214,12 +232,13 @@ TEST(Comm, SplitsByColourOrderedByKey) {
   });
 }
 
-// Queues that run only when something waits, in a random order: a wait that the group needs and nobody makes would
-// show.
+// Queues that run only when something waits, in a random order: a wait that the group needs and
+// nobody makes would show.
 TEST(Comm, LazyStreamsGiveTheSameBits) {
   std::vector<std::string> expected(3);
   const auto all = [](Comm& comm) {
-    const Tensor a = cases::contribution(comm.rank(), 5000, DType::f32), b = empty({5000}), c = empty({5000});
+    const Tensor a = cases::contribution(comm.rank(), 5000, DType::f32), b = empty({5000}),
+                 c = empty({5000});
     Work first = comm.all_reduce({"a"}, a, b);
     Work second = comm.all_reduce({"b"}, b, c, {0.5f, Algorithm::ring});
     second.wait();
@@ -229,7 +248,8 @@ TEST(Comm, LazyStreamsGiveTheSameBits) {
   run_threads(3, [&](Comm& comm) { expected[static_cast<size_t>(comm.rank())] = all(comm); });
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     set_lazy_streams(true, seed);
-    run_threads(3, [&](Comm& comm) { EXPECT_EQ(all(comm), expected[static_cast<size_t>(comm.rank())]); });
+    run_threads(
+        3, [&](Comm& comm) { EXPECT_EQ(all(comm), expected[static_cast<size_t>(comm.rank())]); });
     set_lazy_streams(false);
   }
 }
@@ -251,7 +271,9 @@ TEST(Comm, MisuseIsRefusedAtOnce) {
     refused("is f32 or f32, not bf16", [&] { comm.all_reduce({"sum"}, x, half); });
     refused("must be dense", [&] { comm.broadcast({"x"}, zeros({2, 2}).transposed(), 0); });
     refused("no rank 1 in a group of 1", [&] { comm.broadcast({"x"}, x, 1); });
-    refused("shards for 2 ranks in a group of 1", [&] { comm.all_gather({"x"}, x, Shards({2, 2}), x); });
+    refused("shards for 2 ranks in a group of 1", [&] {
+      comm.all_gather({"x"}, x, Shards({2, 2}), x);
+    });
     refused("sends to itself", [&] { comm.send({"x"}, x, 0); });
     refused("overlaps", [&] { comm.all_reduce({"x"}, x.slice(0, 0, 3), x.slice(0, 1, 4)); });
   });

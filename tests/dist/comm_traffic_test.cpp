@@ -11,8 +11,10 @@ constexpr int64_t n = 1003;
 
 void expect_traffic(Comm& comm, Operation operation, uint64_t sent, uint64_t received) {
   const Traffic traffic = comm.traffic().of(operation, Phase::step);
-  EXPECT_EQ(traffic.sent, sent) << name_of(operation) << " on rank " << comm.rank() << " of " << comm.size();
-  EXPECT_EQ(traffic.received, received) << name_of(operation) << " on rank " << comm.rank() << " of " << comm.size();
+  EXPECT_EQ(traffic.sent, sent) << name_of(operation) << " on rank " << comm.rank() << " of "
+                                << comm.size();
+  EXPECT_EQ(traffic.received, received)
+      << name_of(operation) << " on rank " << comm.rank() << " of " << comm.size();
   EXPECT_EQ(traffic.calls, 1u);
   EXPECT_EQ(traffic.padding, 0u);
   comm.traffic().reset();
@@ -30,7 +32,8 @@ TEST(Traffic, ReductionsFollowTheirFormulas) {
       expect_traffic(comm, Operation::all_reduce, both, both);
       for (const Shards& shards : cases::layouts(n, ranks)) {
         const int64_t own = shards.count(rank);
-        const auto rest = static_cast<uint64_t>(2 * (n - own)), mine = static_cast<uint64_t>(2 * others * own);
+        const auto rest = static_cast<uint64_t>(2 * (n - own)),
+                   mine = static_cast<uint64_t>(2 * others * own);
         const Tensor shard = empty({own}, DType::bf16);
         comm.reduce_scatter({"test"}, in, shards, shard).wait();
         expect_traffic(comm, Operation::reduce_scatter, rest, mine);
@@ -40,10 +43,16 @@ TEST(Traffic, ReductionsFollowTheirFormulas) {
       // The ring: all blocks but r + 1, then all but r + 2.
       comm.all_reduce({"test"}, in, out, {1, Algorithm::ring}).wait();
       const auto block = [&](int b) { return even.count((rank + b + ranks) % ranks); };
-      expect_traffic(comm, Operation::all_reduce, static_cast<uint64_t>(2 * (2 * n - block(1) - block(2))),
+      expect_traffic(comm,
+                     Operation::all_reduce,
+                     static_cast<uint64_t>(2 * (2 * n - block(1) - block(2))),
                      static_cast<uint64_t>(2 * (2 * n - block(0) - block(1))));
-      comm.reduce_scatter({"test"}, in, even, empty({even.count(rank)}, DType::bf16), {1, Algorithm::ring}).wait();
-      expect_traffic(comm, Operation::reduce_scatter, static_cast<uint64_t>(2 * (n - block(0))),
+      comm.reduce_scatter(
+              {"test"}, in, even, empty({even.count(rank)}, DType::bf16), {1, Algorithm::ring})
+          .wait();
+      expect_traffic(comm,
+                     Operation::reduce_scatter,
+                     static_cast<uint64_t>(2 * (n - block(0))),
                      static_cast<uint64_t>(2 * (n - block(-1))));
     });
   }
@@ -51,7 +60,8 @@ TEST(Traffic, ReductionsFollowTheirFormulas) {
 
 TEST(Traffic, ResultsInF32TravelAsF32) {
   run_threads(2, [](Comm& comm) {
-    comm.all_reduce({"test"}, cases::contribution(comm.rank(), 10, DType::bf16), empty({10})).wait();
+    comm.all_reduce({"test"}, cases::contribution(comm.rank(), 10, DType::bf16), empty({10}))
+        .wait();
     expect_traffic(comm, Operation::all_reduce, 5 * 2 + 5 * 4, 5 * 2 + 5 * 4);
   });
 }
@@ -79,9 +89,13 @@ TEST(Traffic, RootsMoveWhatTheyMust) {
 TEST(Traffic, SendersAndReceiversAgree) {
   run_threads(2, [](Comm& comm) {
     const Tensor x = zeros({5});
-    if (comm.rank() == 0) comm.send({"test"}, x, 1).wait();
-    else comm.recv({"test"}, x, 0).wait();
-    expect_traffic(comm, comm.rank() == 0 ? Operation::send : Operation::recv, comm.rank() == 0 ? 20 : 0,
+    if (comm.rank() == 0)
+      comm.send({"test"}, x, 1).wait();
+    else
+      comm.recv({"test"}, x, 0).wait();
+    expect_traffic(comm,
+                   comm.rank() == 0 ? Operation::send : Operation::recv,
+                   comm.rank() == 0 ? 20 : 0,
                    comm.rank() == 0 ? 0 : 20);
   });
 }

@@ -1,4 +1,5 @@
-// The JSON configuration: every key does what it says or is refused, and nothing is read as something else.
+// The JSON configuration: every key does what it says or is refused, and nothing is read as
+// something else.
 #include "dist/config/config.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,9 @@ namespace {
 
 using test::error_of;
 
-Config parse(const std::string& text) { return parse_config(text, "ds.json"); }
+Config parse(const std::string& text) {
+  return parse_config(text, "ds.json");
+}
 
 // {"a": {"b": value}} for "a.b"
 std::string nested(const std::string& path, const std::string& value) {
@@ -53,14 +56,29 @@ const Effect effects[] = {
     {"comm.check", nullptr, "\"never\"", HOLDS(c.comm.checks == Checks::never)},
     {"zero_optimization.stage", nullptr, "3", HOLDS(c.engine.engine == EngineKind::zero3)},
     {"zero_optimization.overlap_comm", nullptr, "false", HOLDS(!c.engine.overlap)},
-    {"zero_optimization.reduce_bucket_size", nullptr, "5e8", HOLDS(c.engine.bucket_bytes == 2'000'000'000)},
-    {"zero_optimization.stage3_prefetch_bucket_size", nullptr, "9", HOLDS(c.engine.prefetch_elements == 9)},
-    {"zero_optimization.stage3_param_persistence_threshold", nullptr, "1e5",
+    {"zero_optimization.reduce_bucket_size",
+     nullptr,
+     "5e8",
+     HOLDS(c.engine.bucket_bytes == 2'000'000'000)},
+    {"zero_optimization.stage3_prefetch_bucket_size",
+     nullptr,
+     "9",
+     HOLDS(c.engine.prefetch_elements == 9)},
+    {"zero_optimization.stage3_param_persistence_threshold",
+     nullptr,
+     "1e5",
      HOLDS(c.engine.persistent_elements == 100'000)},
-    {"zero_optimization.stage3_max_live_parameters", nullptr, "1e9",
+    {"zero_optimization.stage3_max_live_parameters",
+     nullptr,
+     "1e9",
      HOLDS(c.engine.max_live_elements == 1'000'000'000)},
-    {"zero_optimization.partition", nullptr, "\"contiguous\"", HOLDS(c.engine.partition == PartitionKind::contiguous)},
-    {"zero_optimization.accumulation", nullptr, "\"ranks_first\"",
+    {"zero_optimization.partition",
+     nullptr,
+     "\"contiguous\"",
+     HOLDS(c.engine.partition == PartitionKind::contiguous)},
+    {"zero_optimization.accumulation",
+     nullptr,
+     "\"ranks_first\"",
      HOLDS(c.engine.accumulation == Accumulation::ranks_first)},
     {"zero_optimization.zero1_reduce", nullptr, "\"all_reduce\"", HOLDS(c.engine.zero1_all_reduce)},
     {"fp16.enabled", nullptr, "true", HOLDS(c.engine.precision == DType::f16)},
@@ -68,44 +86,79 @@ const Effect effects[] = {
     {"fp16.initial_scale_power", nullptr, "9", HOLDS(c.engine.loss_scale.initial_power == 9)},
     {"fp16.loss_scale_window", nullptr, "50", HOLDS(c.engine.loss_scale.window == 50)},
     {"fp16.hysteresis", nullptr, "3", HOLDS(c.engine.loss_scale.hysteresis == 3)},
-    {"fp16.consecutive_hysteresis", nullptr, "true", HOLDS(c.engine.loss_scale.consecutive_hysteresis)},
+    {"fp16.consecutive_hysteresis",
+     nullptr,
+     "true",
+     HOLDS(c.engine.loss_scale.consecutive_hysteresis)},
     {"fp16.min_loss_scale", nullptr, "0.5", HOLDS(c.engine.loss_scale.minimum == 0.5)},
     {"bf16.enabled", nullptr, "true", HOLDS(c.engine.precision == DType::bf16)},
     {"optimizer.type", nullptr, "\"Lion\"", HOLDS(c.engine.optimizer.type == "lion")},
-    {"optimizer.params.lr", nullptr, "0.25", HOLDS(c.engine.lr == 0.25 && c.schedule.at(999) == 0.25)},
-    {"optimizer.params.betas", nullptr, "[0.5, 0.75]",
+    {"optimizer.params.lr",
+     nullptr,
+     "0.25",
+     HOLDS(c.engine.lr == 0.25 && c.schedule.at(999) == 0.25)},
+    {"optimizer.params.betas",
+     nullptr,
+     "[0.5, 0.75]",
      HOLDS(c.engine.optimizer.beta1 == 0.5 && c.engine.optimizer.beta2 == 0.75)},
     {"optimizer.params.eps", nullptr, "1e-5", HOLDS(c.engine.optimizer.eps == 1e-5)},
-    {"optimizer.params.weight_decay", nullptr, "0.01", HOLDS(c.engine.optimizer.weight_decay == 0.01)},
-    {"optimizer.params.momentum", R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.5}}})", nullptr,
+    {"optimizer.params.weight_decay",
+     nullptr,
+     "0.01",
+     HOLDS(c.engine.optimizer.weight_decay == 0.01)},
+    {"optimizer.params.momentum",
+     R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.5}}})",
+     nullptr,
      HOLDS(c.engine.optimizer.type == "sgd" && c.engine.optimizer.momentum == 0.5)},
-    {"optimizer.params.nesterov", R"({"optimizer": {"type": "sgd", "params": {"momentum": 0.5, "nesterov": true}}})",
-     nullptr, HOLDS(c.engine.optimizer.nesterov)},
-    {"scheduler.type", nullptr, "\"WarmupLR\"", HOLDS(c.schedule.kind == optim::ScheduleKind::warmup_lr)},
-    {"scheduler.params.warmup_min_lr", R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1e-5}}})",
-     nullptr, HOLDS(c.schedule.at(0) == 1e-5)},
-    {"scheduler.params.warmup_max_lr", R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 2}}})",
-     nullptr, HOLDS(c.engine.lr == 2 && c.schedule.at(9999) == 2)},
-    {"scheduler.params.warmup_num_steps", R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}})",
-     nullptr, HOLDS(c.schedule.warmup == 5)},
-    {"scheduler.params.warmup_type", R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear"}}})",
-     nullptr, HOLDS(!c.schedule.log_warmup)},
+    {"optimizer.params.nesterov",
+     R"({"optimizer": {"type": "sgd", "params": {"momentum": 0.5, "nesterov": true}}})",
+     nullptr,
+     HOLDS(c.engine.optimizer.nesterov)},
+    {"scheduler.type",
+     nullptr,
+     "\"WarmupLR\"",
+     HOLDS(c.schedule.kind == optim::ScheduleKind::warmup_lr)},
+    {"scheduler.params.warmup_min_lr",
+     R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1e-5}}})",
+     nullptr,
+     HOLDS(c.schedule.at(0) == 1e-5)},
+    {"scheduler.params.warmup_max_lr",
+     R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 2}}})",
+     nullptr,
+     HOLDS(c.engine.lr == 2 && c.schedule.at(9999) == 2)},
+    {"scheduler.params.warmup_num_steps",
+     R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}})",
+     nullptr,
+     HOLDS(c.schedule.warmup == 5)},
+    {"scheduler.params.warmup_type",
+     R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear"}}})",
+     nullptr,
+     HOLDS(!c.schedule.log_warmup)},
     {"scheduler.params.total_num_steps",
-     R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 77}}})", nullptr,
+     R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 77}}})",
+     nullptr,
      HOLDS(c.schedule.steps == 77)},
-    {"scheduler.params.decay_num_steps", R"({"scheduler": {"type": "wsd", "params": {"decay_num_steps": 7}}})", nullptr,
+    {"scheduler.params.decay_num_steps",
+     R"({"scheduler": {"type": "wsd", "params": {"decay_num_steps": 7}}})",
+     nullptr,
      HOLDS(c.schedule.kind == optim::ScheduleKind::wsd && c.schedule.decay == 7)},
-    {"scheduler.params.min_lr", R"({"scheduler": {"type": "wsd", "params": {"min_lr": 1e-5}}})", nullptr,
+    {"scheduler.params.min_lr",
+     R"({"scheduler": {"type": "wsd", "params": {"min_lr": 1e-5}}})",
+     nullptr,
      HOLDS(c.schedule.min_lr == 1e-5)},
     {"scheduler.params.warmup_min_ratio",
-     R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0.5}}})", nullptr,
+     R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0.5}}})",
+     nullptr,
      HOLDS(c.schedule.start_lr == 0.5e-3)},
-    {"scheduler.params.cos_min_ratio", R"({"scheduler": {"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.5}}})",
-     nullptr, HOLDS(c.schedule.min_lr == 0.5e-3)},
+    {"scheduler.params.cos_min_ratio",
+     R"({"scheduler": {"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.5}}})",
+     nullptr,
+     HOLDS(c.schedule.min_lr == 0.5e-3)},
 };
 #undef HOLDS
 
-// Keys that may only say what happens anyway: the value that they may have (null: none), one that they may not.
+// Keys that may only say what happens anyway: the value that they may have (null: none), one that
+// they may not.
 struct Later {
   const char* path;
   const char* allowed;
@@ -196,9 +249,12 @@ const Later later[] = {
 
 TEST(Config, EveryKeyIsTestedOnce) {
   std::multiset<std::string> tested, known;
-  for (const Effect& e : effects) tested.insert(e.path);
-  for (const Later& l : later) tested.insert(l.path);
-  for (const ConfigKey& key : config_keys()) known.insert(key.path);
+  for (const Effect& e : effects)
+    tested.insert(e.path);
+  for (const Later& l : later)
+    tested.insert(l.path);
+  for (const ConfigKey& key : config_keys())
+    known.insert(key.path);
   EXPECT_EQ(tested, known);
 }
 
@@ -214,8 +270,11 @@ TEST(Config, KeysTakeEffect) {
 
 TEST(Config, WhatIsntThereYetIsRefusedByNameAndItsOffIsNot) {
   for (const Later& l : later) {
-    if (l.allowed) { EXPECT_NO_THROW(parse(nested(l.path, l.allowed))) << l.path; }
-    const std::string message = error_of(ErrorKind::usage, [&] { parse(nested(l.path, l.refused)); });
+    if (l.allowed) {
+      EXPECT_NO_THROW(parse(nested(l.path, l.allowed))) << l.path;
+    }
+    const std::string message =
+        error_of(ErrorKind::usage, [&] { parse(nested(l.path, l.refused)); });
     for (const char* words : {"ds.json: ", l.path, l.words})
       EXPECT_NE(message.find(words), std::string::npos) << message;
   }
@@ -237,11 +296,13 @@ TEST(Config, DefaultsAreThoseOfTheOptions) {
 
 const std::pair<std::string, std::string> mistakes[] = {
     {R"({"zero_optimization": {"overlap_com": true}})",
-     "there is no key zero_optimization.overlap_com; the nearest is zero_optimization.overlap_comm"},
+     "there is no key zero_optimization.overlap_com; the nearest is "
+     "zero_optimization.overlap_comm"},
     {R"({"stage": 2})", "there is no key stage; the nearest is zero_optimization.stage"},
     {R"({"bf16": {"enabled": 1}})", "bf16.enabled must be true or false, not 1"},
     {R"({"bf16": true})", "bf16 must be an object, with keys of its own, not true"},
-    {R"({"gradient_clipping": "high"})", "gradient_clipping must be a number of at least 0, not \"high\""},
+    {R"({"gradient_clipping": "high"})",
+     "gradient_clipping must be a number of at least 0, not \"high\""},
     {R"({"gradient_clipping": -1})", "gradient_clipping must be a number of at least 0, not -1"},
     {R"({"train_batch_size": -8})", "train_batch_size must be a whole number from 1 to"},
     {R"({"train_batch_size": 2.5})", "not 2.5"},
@@ -255,37 +316,54 @@ const std::pair<std::string, std::string> mistakes[] = {
     {R"({"optimizer": {"type": "auto"}})", "Hugging Face's Trainer"},
     {R"({"scheduler": {"type": "auto"}})", "Hugging Face's Trainer"},
     {R"({"optimizer.type": "SGD"})",
-     "there is no key \"optimizer.type\": a section is an object of its own, {\"optimizer\": {\"type\": …}}"},
+     "there is no key \"optimizer.type\": a section is an object of its own, {\"optimizer\": "
+     "{\"type\": …}}"},
     {R"({"optimizer": {"params.lr": 0.5}})", "there is no key \"optimizer.params.lr\""},
     {R"({"zero_optimization": {"stage": 1}, "zero_optimization.stage": 3})",
      "there is no key \"zero_optimization.stage\""},
     {R"({"": 1})", "there is no key ; the top level has activation_checkpointing, aio"},
-    {R"({"csv_monitor": {"path": "x"}})", "csv_monitor.path; csv_monitor has enabled, job_name, output_path"},
-    {R"({"tensorbord": {"enabled": false}})", "there is no key tensorbord; the nearest is tensorboard"},
-    {R"({"scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 5, "warmup_num_steps": 10}}})",
+    {R"({"csv_monitor": {"path": "x"}})",
+     "csv_monitor.path; csv_monitor has enabled, job_name, output_path"},
+    {R"({"tensorbord": {"enabled": false}})",
+     "there is no key tensorbord; the nearest is tensorboard"},
+    {R"({"scheduler": {"type": "WarmupCosineLR",
+                       "params": {"total_num_steps": 5, "warmup_num_steps": 10}}})",
      "scheduler.params.warmup_num_steps 10 is above scheduler.params.total_num_steps 5"},
     {R"({"scheduler": {"type": "wsd",
           "params": {"total_num_steps": 5, "warmup_num_steps": 3, "decay_num_steps": 3}}})",
      "warmup_num_steps 3 and scheduler.params.decay_num_steps 3 have no room"},
-    {R"({"scheduler": {"type": "wsd", "params": {"min_lr": 1}}})", "scheduler.params.min_lr 1 is above"},
+    {R"({"scheduler": {"type": "wsd", "params": {"min_lr": 1}}})",
+     "scheduler.params.min_lr 1 is above"},
     {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1}}})",
      "scheduler.params.warmup_min_lr 1 is above scheduler.params.warmup_max_lr 0.001"},
-    {R"({"zero_optimization": {"stage": 4}})", "zero_optimization.stage must be 0, 1, 2, 3 or \"auto\", not 4"},
+    {R"({"zero_optimization": {"stage": 4}})",
+     "zero_optimization.stage must be 0, 1, 2, 3 or \"auto\", not 4"},
     {R"({"comm": {"reduction": "tree"}})", "comm.reduction: reduction: \"tree\""},
-    {R"({"communication_data_type": "fp8"})", "must be null, \"fp32\", \"bf16\" or \"fp16\", not \"fp8\""},
+    {R"({"communication_data_type": "fp8"})",
+     "must be null, \"fp32\", \"bf16\" or \"fp16\", not \"fp8\""},
     {R"({"comm": {"timeout_seconds": 0}})", "comm.timeout_seconds must be a number above 0, not 0"},
-    {R"({"optimizer": {"params": {"betas": [0.9]}}})", "optimizer.params.betas must be two numbers from 0 to below 1"},
-    {R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})", "fp16.enabled and bf16.enabled are both true"},
-    {R"({"optimizer": {"type": "LAMB"}})", "optimizer.type \"LAMB\" isn't supported; there are SGD, Adam"},
-    {R"({"optimizer": {"type": "SGD", "params": {"eps": 1}}})", "optimizer.params.eps 1 has no place in SGD"},
-    {R"({"optimizer": {"type": "SGD", "params": {"nesterov": true}}})", "nesterov needs a momentum above 0"},
-    {R"({"scheduler": {"type": "OneCycle"}})", "scheduler.type \"OneCycle\" isn't supported; there are WarmupLR"},
+    {R"({"optimizer": {"params": {"betas": [0.9]}}})",
+     "optimizer.params.betas must be two numbers from 0 to below 1"},
+    {R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})",
+     "fp16.enabled and bf16.enabled are both true"},
+    {R"({"optimizer": {"type": "LAMB"}})",
+     "optimizer.type \"LAMB\" isn't supported; there are SGD, Adam"},
+    {R"({"optimizer": {"type": "SGD", "params": {"eps": 1}}})",
+     "optimizer.params.eps 1 has no place in SGD"},
+    {R"({"optimizer": {"type": "SGD", "params": {"nesterov": true}}})",
+     "nesterov needs a momentum above 0"},
+    {R"({"scheduler": {"type": "OneCycle"}})",
+     "scheduler.type \"OneCycle\" isn't supported; there are WarmupLR"},
     {R"({"scheduler": {"params": {}}})", "scheduler has no type"},
-    {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cubic"}}})", "\"cubic\" is neither log nor"},
-    {R"({"scheduler": {"type": "WarmupLR", "params": {"cos_min_ratio": 0}}})", "cos_min_ratio 0 has no place in"},
+    {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cubic"}}})",
+     "\"cubic\" is neither log nor"},
+    {R"({"scheduler": {"type": "WarmupLR", "params": {"cos_min_ratio": 0}}})",
+     "cos_min_ratio 0 has no place in"},
     {R"({"optimizer": {"params": {"lr": 0.1}}, "scheduler": {"type": "WarmupDecayLR"}})",
-     "optimizer.params.lr 0.1 and scheduler.params.warmup_max_lr 0.001 (its default) contradict each other"},
-    {R"({"gradient_clipping": 1, "gradient_clipping": 2})", "the key gradient_clipping is there twice"},
+     "optimizer.params.lr 0.1 and scheduler.params.warmup_max_lr 0.001 (its default) contradict "
+     "each other"},
+    {R"({"gradient_clipping": 1, "gradient_clipping": 2})",
+     "the key gradient_clipping is there twice"},
     {R"({"fp16": {"loss_scale": 1e400}})", "at fp16.loss_scale"},
     {R"({"fp16": {"loss_scale": NaN}})", "at fp16.loss_scale"},
     {"\xEF\xBB\xBF{}", "byte-order mark"},
@@ -304,25 +382,33 @@ TEST(Config, MistakesNameTheirKey) {
 
 TEST(Config, AllMistakesComeAtOnce) {
   const std::string message = error_of(ErrorKind::usage, [] {
-    parse(R"({"train_batch_size": "auto", "gradient_clipping": -1, "gradient_clipping": -2, "stagee": 2,
-              "optimizer": {"type": "SGD", "params": {"eps": 1, "betas": [0.9, 0.99], "lr": "high"}},
+    parse(
+        R"({"train_batch_size": "auto", "gradient_clipping": -1, "gradient_clipping": -2,
+              "stagee": 2,
+              "optimizer": {"type": "SGD",
+                            "params": {"eps": 1, "betas": [0.9, 0.99], "lr": "high"}},
               "optimizer.type": "Lion", "bf16": {"enabled": true}, "fp16": {"enabled": true},
               "scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cubic"}}})");
   });
   EXPECT_EQ(message.rfind("ds.json: 10 mistakes:\n", 0), 0u) << message;
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 10) << message;
-  for (const char* words :
-       {"\n  train_batch_size must", "\n  gradient_clipping must be", "\n  the key gradient_clipping is there twice",
-        "\n  there is no key stagee", "\n  optimizer.params.eps 1 has no place in SGD",
-        "\n  optimizer.params.betas [0.9,0.99] has no place in SGD", "\n  optimizer.params.lr must be",
-        "\n  there is no key \"optimizer.type\"", "\n  fp16.enabled and bf16.enabled",
-        "\n  scheduler.params.warmup_type \"cubic\""})
+  for (const char* words : {"\n  train_batch_size must",
+                            "\n  gradient_clipping must be",
+                            "\n  the key gradient_clipping is there twice",
+                            "\n  there is no key stagee",
+                            "\n  optimizer.params.eps 1 has no place in SGD",
+                            "\n  optimizer.params.betas [0.9,0.99] has no place in SGD",
+                            "\n  optimizer.params.lr must be",
+                            "\n  there is no key \"optimizer.type\"",
+                            "\n  fp16.enabled and bf16.enabled",
+                            "\n  scheduler.params.warmup_type \"cubic\""})
     EXPECT_NE(message.find(words), std::string::npos) << words << "\n" << message;
 }
 
 TEST(Config, NoPartOfAFileIsTakenForIt) {
   const std::string whole =
-      R"({"train_batch_size": 8, "optimizer": {"params": {"betas": [0.9, 0.5], "lr": 1}}, "fp16": {"enabled": true}})";
+      R"({"train_batch_size": 8, "optimizer": {"params": {"betas": [0.9, 0.5], "lr": 1}},
+          "fp16": {"enabled": true}})";
   EXPECT_NO_THROW(parse(whole));
   for (size_t length = 0; length < whole.size(); ++length)
     error_of(ErrorKind::usage, [&] { parse(whole.substr(0, length)); });
@@ -340,35 +426,6 @@ TEST(Config, DepthAndSizeAreBounded) {
   error_of(ErrorKind::bad_input, [&] { read_config(folder / "absent.json"); });
   test::put(folder / "ds.json", R"({"zero_optimization": {"stage": 1}})");
   EXPECT_EQ(read_config(folder / "ds.json").engine.engine, EngineKind::zero1);
-}
-
-TEST(Config, AnyTwoBatchSizesGiveTheThird) {
-  const auto all = [](BatchSizes s) { return std::vector{s.train, s.micro, s.accumulation}; };
-  const std::vector<int64_t> whole{24, 2, 4};
-  for (const BatchSizes& given : {BatchSizes{24, 2, 4}, {24, 2, 0}, {24, 0, 4}, {0, 2, 4}})
-    EXPECT_EQ(all(settle(given, 3)), whole);
-  EXPECT_EQ(all(settle({24, 0, 0}, 3)), (std::vector<int64_t>{24, 8, 1}));
-  EXPECT_EQ(all(settle({0, 2, 0}, 3)), (std::vector<int64_t>{6, 2, 1}));
-  for (const BatchSizes& given : {BatchSizes{24, 2, 5}, {25, 2, 0}, {25, 0, 4}, {2, 0, 0}, {2, 4, 0}})
-    error_of(ErrorKind::usage, [&] { settle(given, 3); });
-  EXPECT_EQ(error_of(ErrorKind::usage,
-                     [] {
-                       settle({24, 2, 5}, 3);
-                     }),
-            "batch: train_batch_size 24 isn't train_micro_batch_size_per_gpu 2 × gradient_accumulation_steps 5 × 3 "
-            "ranks = 30");
-  EXPECT_EQ(parse(R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2})").options(3).micro_steps, 4);
-  error_of(ErrorKind::usage, [&] { settle({0, int64_t{1} << 47, 1 << 20}, 64); });
-}
-
-TEST(Config, StageAutoIsEngineAuto) {
-  EXPECT_EQ(parse(R"({"zero_optimization": {"stage": "auto"}})").engine.engine, EngineKind::automatic);
-}
-
-TEST(Config, ABucketOfElementsFollowsThePrecision) {
-  const std::string bucket = R"("zero_optimization": {"reduce_bucket_size": 1000})";
-  EXPECT_EQ(parse("{" + bucket + "}").engine.bucket_bytes, 4000);
-  EXPECT_EQ(parse("{" + bucket + R"(, "bf16": {"enabled": true}})").engine.bucket_bytes, 2000);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Elastic determinism (level D3 of the numerics): the same bits for every number of ranks, also when it changes on the
-// way; what it costs; what it refuses.
+// Elastic determinism (level D3 of the numerics): the same bits for every number of ranks, also
+// when it changes on the way; what it costs; what it refuses.
 #include <gtest/gtest.h>
 
 #include "core/ops.h"
@@ -12,8 +12,8 @@
 namespace sg::dist::testing {
 namespace {
 
-constexpr EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
-                                  EngineKind::zero3};
+constexpr EngineKind engines[] = {
+    EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
 
 Training elastic(EngineKind engine, int ranks, int micro_batches, DType precision = DType::f32) {
   Training r{{}, ranks, 3};
@@ -32,7 +32,10 @@ Training elastic(EngineKind engine, int ranks, int micro_batches, DType precisio
 }
 
 std::string describe(const Training& r) {
-  return fmt::format("{} N={} k={} {}", name_of(r.options.engine), r.ranks, r.options.micro_steps,
+  return fmt::format("{} N={} k={} {}",
+                     name_of(r.options.engine),
+                     r.ranks,
+                     r.options.micro_steps,
                      name_of(r.options.precision));
 }
 
@@ -53,7 +56,8 @@ TEST(Elastic, AnyNumberOfMicroStepsHasTheSameBits) {
   for (const int micro_batches : {12, 20, 28}) {
     const Outcome reference = train(elastic(EngineKind::ddp, 1, micro_batches, DType::bf16));
     for (const int ranks : {2, 4}) {
-      const Training r = elastic(ranks == 2 ? EngineKind::zero2 : EngineKind::zero3, ranks, micro_batches, DType::bf16);
+      const Training r = elastic(
+          ranks == 2 ? EngineKind::zero2 : EngineKind::zero3, ranks, micro_batches, DType::bf16);
       EXPECT_TRUE(train(r) == reference) << describe(r);
     }
   }
@@ -85,19 +89,22 @@ TEST(Elastic, TheNumberOfRanksMayChangeOnTheWay) {
     const Outcome uninterrupted = train(elastic(EngineKind::ddp, 1, 8, precision));
     const test::TemporaryFolder folder;
     Outcome all;
-    const std::pair<EngineKind, int> stages[] = {{EngineKind::zero1, 4}, {EngineKind::zero3, 2}, {EngineKind::ddp, 8}};
+    const std::pair<EngineKind, int> stages[] = {
+        {EngineKind::zero1, 4}, {EngineKind::zero3, 2}, {EngineKind::ddp, 8}};
     for (int step = 0; step < 3; ++step) {
       const auto& [engine, ranks] = stages[step];
       Training r = elastic(engine, ranks, 8, precision);
       r.first_step = step;
       r.steps = step + 1;
       const auto save = [&](Engine& e, int) {
-        save_checkpoint(folder.path(),
-                        {.tag = fmt::format("step-{}", step), .state = e.scalars(), .entries = e.state()},
-                        ranks_of(e.comm()));
+        save_checkpoint(
+            folder.path(),
+            {.tag = fmt::format("step-{}", step), .state = e.scalars(), .entries = e.state()},
+            ranks_of(e.comm()));
       };
       const auto load = [&](Engine& e) {
-        if (r.first_step == 0) return;
+        if (r.first_step == 0)
+          return;
         const CheckpointReader checkpoint(folder.path(), {}, ranks_of(e.comm()));
         checkpoint.read(e.state());
         e.restore(checkpoint.state());
@@ -122,9 +129,11 @@ TEST(Elastic, RefusesWhatWouldChangeBits) {
   refused([](Training& r) { r.ranks = 3; }, "a power of two, not 3");
   refused([](Training& r) { r.options.reduction = Algorithm::ring; }, "ordered, not ring");
   refused([](Training& r) { r.options.reduction = Algorithm::native; }, "ordered, not native");
-  refused([](Training& r) { r.options.accumulation = Accumulation::local_first; }, "not local_first");
+  refused([](Training& r) { r.options.accumulation = Accumulation::local_first; },
+          "not local_first");
   refused([](Training& r) { r.options.zero1_all_reduce = true; }, "not all_reduce");
-  refused([](Training& r) { r.options.communication = DType::bf16; }, "in the precision, f32, not in bf16");
+  refused([](Training& r) { r.options.communication = DType::bf16; },
+          "in the precision, f32, not in bf16");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Engines and their checkpoints: what is saved is everything, and any engine on any number of ranks takes it up
-// exactly.
+// Engines and their checkpoints: what is saved is everything, and any engine on any number of ranks
+// takes it up exactly.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -19,8 +19,8 @@ namespace {
 
 using test::TemporaryFolder;
 
-constexpr EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
-                                  EngineKind::zero3};
+constexpr EngineKind engines[] = {
+    EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
 constexpr DType precisions[] = {DType::f32, DType::bf16, DType::f16};
 
 // A leg of a run: loads, trains, saves.
@@ -60,7 +60,8 @@ std::map<std::string, std::vector<float>> parameters_of(const TinyModel& model) 
   std::map<std::string, std::vector<float>> all;
   for (const Unit& unit : model.units())
     call_unit(unit.hooks, [&] {
-      for (const Variable& p : unit.parameters) all[p.name()] = cast(p.tensor(), DType::f32).to_vector<float>();
+      for (const Variable& p : unit.parameters)
+        all[p.name()] = cast(p.tensor(), DType::f32).to_vector<float>();
       return true;
     });
   return all;
@@ -71,7 +72,8 @@ struct Result {
   std::map<std::string, std::vector<float>> parameters;
   std::string scalars;
   friend bool operator==(const Result& a, const Result& b) {
-    return a.outcome.state == b.outcome.state && a.parameters == b.parameters && a.scalars == b.scalars;
+    return a.outcome.state == b.outcome.state && a.parameters == b.parameters &&
+           a.scalars == b.scalars;
   }
 };
 
@@ -79,10 +81,12 @@ struct Result {
 class HeldBack {
  public:
   HeldBack() {
-    set_file_fault([go = gone_.get_future().share()](std::string_view call, const std::string& path) {
-      if (call == "write" && path.ends_with(".safetensors")) go.wait();
-      return 0;
-    });
+    set_file_fault(
+        [go = gone_.get_future().share()](std::string_view call, const std::string& path) {
+          if (call == "write" && path.ends_with(".safetensors"))
+            go.wait();
+          return 0;
+        });
   }
   ~HeldBack() { set_file_fault({}); }
   void release() { gone_.set_value(); }
@@ -92,28 +96,36 @@ class HeldBack {
 };
 
 // Saves while two more steps are trained.
-void save_beside(const Leg& leg, Engine& engine, const std::function<void(int)>& train, HeldBack& held) {
+void save_beside(const Leg& leg,
+                 Engine& engine,
+                 const std::function<void(int)>& train,
+                 HeldBack& held) {
   AsyncSaver saver(engine.state(), ranks_of(engine.comm()));
   saver.start(leg.to, checkpoint_of(engine));
   for (int i = 0; i < 2; ++i) {
     train(1);
     EXPECT_FALSE(saver.poll());
   }
-  if (engine.comm().rank() == 0) held.release();
+  if (engine.comm().rank() == 0)
+    held.release();
   saver.wait();
   EXPECT_TRUE(saver.poll()) << "it is over";
 }
 
-// One rank's part of a leg. What is loaded must come from the checkpoint: the model starts from other values then.
+// One rank's part of a leg. What is loaded must come from the checkpoint: the model starts from
+// other values then.
 void take_part(const Leg& leg, Comm& comm, HeldBack* held, Result& result, std::mutex& mutex) {
   const TinyModel model(leg.tied);
   for (const Unit& unit : model.units())
     for (Variable p : unit.parameters) {
-      if (!leg.from.empty()) fill_(p.tensor(), 0.5);
-      if (p.name() == leg.frozen) p.set_requires_grad(false);
+      if (!leg.from.empty())
+        fill_(p.tensor(), 0.5);
+      if (p.name() == leg.frozen)
+        p.set_requires_grad(false);
     }
   auto engine = initialize(model.units(), options_of(leg), comm);
-  if (!leg.from.empty()) engine->load(leg.from);
+  if (!leg.from.empty())
+    engine->load(leg.from);
   const auto train = [&](int steps) {
     for (int64_t last = engine->steps() + steps; engine->steps() < last;) {
       const int64_t first = engine->steps() * leg.micro_steps;
@@ -126,8 +138,10 @@ void take_part(const Leg& leg, Comm& comm, HeldBack* held, Result& result, std::
     }
   };
   train(leg.steps);
-  if (held) save_beside(leg, *engine, train, *held);
-  else if (!leg.to.empty()) engine->save(leg.to);
+  if (held)
+    save_beside(leg, *engine, train, *held);
+  else if (!leg.to.empty())
+    engine->save(leg.to);
   collect(result.outcome, *engine, mutex);
   const auto parameters = parameters_of(model);
   std::lock_guard lock(mutex);
@@ -148,7 +162,10 @@ Result go(const Leg& leg) {
 }
 
 std::string describe(const Leg& leg) {
-  return fmt::format("{} on {}, {}, {}", name_of(leg.engine), leg.ranks, name_of(leg.precision),
+  return fmt::format("{} on {}, {}, {}",
+                     name_of(leg.engine),
+                     leg.ranks,
+                     name_of(leg.precision),
                      name_of(leg.partition));
 }
 
@@ -167,7 +184,8 @@ TEST(EngineCheckpoint, GoesOnWithTheBitsOfTheRunThatSavedIt) {
     }
 }
 
-// Right after loading, everything is equal; and back where it began, training goes on as if nothing had happened.
+// Right after loading, everything is equal; and back where it began, training goes on as if nothing
+// had happened.
 TEST(EngineCheckpoint, AnyEnginePartitionAndWorldTakesUpTheStateExactly) {
   const std::vector<Leg> chain = {{EngineKind::zero3, 4},
                                   {EngineKind::zero1, 3},
@@ -178,7 +196,11 @@ TEST(EngineCheckpoint, AnyEnginePartitionAndWorldTakesUpTheStateExactly) {
                                   {EngineKind::zero1, 2, {}, PartitionKind::contiguous},
                                   {EngineKind::none, 1}};
   for (const DType precision : precisions) {
-    Leg ddp{.engine = EngineKind::ddp, .ranks = 2, .precision = precision, .frozen = "block.down", .steps = 5};
+    Leg ddp{.engine = EngineKind::ddp,
+            .ranks = 2,
+            .precision = precision,
+            .frozen = "block.down",
+            .steps = 5};
     const Result whole = go(ddp);
     const TemporaryFolder folder;
     std::string from = ddp.to = folder / "0";
@@ -196,15 +218,19 @@ TEST(EngineCheckpoint, AnyEnginePartitionAndWorldTakesUpTheStateExactly) {
 }
 
 // Parameters whose `kind` is saved, and how many bytes all shards hold of it.
-std::pair<std::vector<std::string>, uint64_t> saved_of(const std::string& folder, const std::string& kind) {
+std::pair<std::vector<std::string>, uint64_t> saved_of(const std::string& folder,
+                                                       const std::string& kind) {
   std::vector<std::string> names;
   uint64_t bytes = 0;
   const CheckpointReader reader(folder);
-  for (const auto& [name, shape] : reader.parameters(kind)) names.push_back(name);
+  for (const auto& [name, shape] : reader.parameters(kind))
+    names.push_back(name);
   for (const auto& file : std::filesystem::directory_iterator(reader.path())) {
-    if (file.path().extension() != ".safetensors") continue;
+    if (file.path().extension() != ".safetensors")
+      continue;
     const SafetensorsReader shard(file.path().string());
-    for (const auto& entry : shard.entries()) bytes += entry.name.rfind(kind, 0) == 0 ? entry.end - entry.begin : 0;
+    for (const auto& entry : shard.entries())
+      bytes += entry.name.rfind(kind, 0) == 0 ? entry.end - entry.begin : 0;
   }
   return {names, bytes};
 }
@@ -213,7 +239,11 @@ TEST(EngineCheckpoint, FrozenParametersAreNotLostOnSave) {
   for (const EngineKind engine : engines)
     for (const DType precision : {DType::f32, DType::bf16}) {
       const TemporaryFolder folder;
-      Leg leg{.engine = engine, .ranks = 3, .precision = precision, .frozen = "block.up", .to = folder.path()};
+      Leg leg{.engine = engine,
+              .ranks = 3,
+              .precision = precision,
+              .frozen = "block.up",
+              .to = folder.path()};
       leg.steps = 1;
       const Result saved = go(leg);
       leg.from = leg.to, leg.to = {}, leg.steps = 0;
@@ -250,13 +280,14 @@ TEST(EngineCheckpoint, WhatIsntThisModelsOrOptimizersIsRefusedByAllRanks) {
   f16.precision = DType::f16;
   frozen.frozen = frozen_16bit.frozen = "block.up";
   frozen_16bit.precision = DType::bf16;
-  const Refusal refusals[] = {{"a tied one", tied, untied, "holds no master of head.weight"},
-                              {"an untied one", untied, tied, "holds a master of head.weight, which has none here"},
-                              {"another optimizer's", tied, sgd, "holds no momentum of"},
-                              {"a loss scale too many", f16, tied, "there is no loss_scaler here"},
-                              {"a loss scale too few", tied, f16, "there is no loss_scaler there"},
-                              {"one whose parameter trains", tied, frozen, "holds no frozen of block.up"},
-                              {"a frozen one's precision", frozen, frozen_16bit, "frozen of block.up is f32 there"}};
+  const Refusal refusals[] = {
+      {"a tied one", tied, untied, "holds no master of head.weight"},
+      {"an untied one", untied, tied, "holds a master of head.weight, which has none here"},
+      {"another optimizer's", tied, sgd, "holds no momentum of"},
+      {"a loss scale too many", f16, tied, "there is no loss_scaler here"},
+      {"a loss scale too few", tied, f16, "there is no loss_scaler there"},
+      {"one whose parameter trains", tied, frozen, "holds no frozen of block.up"},
+      {"a frozen one's precision", frozen, frozen_16bit, "frozen of block.up is f32 there"}};
   for (Refusal refusal : refusals) {
     const TemporaryFolder folder;
     refusal.saved.to = refusal.loading.from = folder.path();
@@ -275,12 +306,17 @@ std::map<std::string, std::string> files_of(const std::string& checkpoint) {
   return files;
 }
 
-// Training goes on, and changes everything, while the save is under way; a thread's write is held back until then.
+// Training goes on, and changes everything, while the save is under way; a thread's write is held
+// back until then.
 TEST(EngineCheckpoint, AnAsynchronousSaveWritesTheBytesOfASynchronousOne) {
   for (const EngineKind engine : engines)
     for (const DType precision : {DType::f32, DType::bf16}) {
       const TemporaryFolder plain, beside;
-      Leg leg{.engine = engine, .precision = precision, .frozen = "block.up", .to = plain.path(), .steps = 2};
+      Leg leg{.engine = engine,
+              .precision = precision,
+              .frozen = "block.up",
+              .to = plain.path(),
+              .steps = 2};
       go(leg);
       leg.to = beside.path(), leg.asynchronous = true;
       go(leg);
@@ -295,8 +331,13 @@ TEST(EngineCheckpoint, TheCopiesOfAnAsynchronousSaveAreBookedInHostMemory) {
   constexpr uint64_t parameters = 131 * 24 + 24 + 48 * 24 + 48 + 1500 + 24 * 48;
   for (const EngineKind engine : {EngineKind::ddp, EngineKind::zero3}) {
     pool(host).reset_peaks();
-    go({.engine = engine, .precision = DType::bf16, .to = folder.path(), .steps = 1, .asynchronous = true});
-    EXPECT_EQ(pool(host).ledger().peak(Category::optimizer), 12 * parameters) << "of both ranks, each once";
+    go({.engine = engine,
+        .precision = DType::bf16,
+        .to = folder.path(),
+        .steps = 1,
+        .asynchronous = true});
+    EXPECT_EQ(pool(host).ledger().peak(Category::optimizer), 12 * parameters)
+        << "of both ranks, each once";
   }
 }
 
@@ -314,7 +355,8 @@ TEST(EngineCheckpoint, WithinAStepNothingIsSavedOrLoaded) {
     engine->backward(loss);
     test::error_of(ErrorKind::usage, [&] { engine->load(folder.path()); });
     engine->step();
-    EXPECT_NE(test::error_of(ErrorKind::usage, [&] { engine->save(folder.path()); }).find("1 of 2 micro-steps"),
+    EXPECT_NE(test::error_of(ErrorKind::usage, [&] { engine->save(folder.path()); })
+                  .find("1 of 2 micro-steps"),
               std::string::npos);
   });
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"latest", "start"}));

@@ -1,5 +1,5 @@
-// The end of an engine, by destruction or because another one takes its parameters over: it touches only what is its
-// own, returns every byte, and leaves a model that can be run.
+// The end of an engine, by destruction or because another one takes its parameters over: it touches
+// only what is its own, returns every byte, and leaves a model that can be run.
 #include <gtest/gtest.h>
 
 #include "core/ops.h"
@@ -9,8 +9,8 @@
 namespace sg::dist::testing {
 namespace {
 
-constexpr EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
-                                  EngineKind::zero3};
+constexpr EngineKind engines[] = {
+    EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
 
 Options options_of(EngineKind engine, DType precision = DType::f32) {
   Options o{.engine = engine, .lr = 0.05, .precision = precision, .persistent_elements = 0};
@@ -20,7 +20,8 @@ Options options_of(EngineKind engine, DType precision = DType::f32) {
 
 std::vector<float> train(TrappedModel& model, Engine& engine, int rank, int steps) {
   std::vector<float> losses;
-  for (int i = 0; i < steps; ++i) losses.push_back(model.step(engine, rank).loss);
+  for (int i = 0; i < steps; ++i)
+    losses.push_back(model.step(engine, rank).loss);
   return losses;
 }
 
@@ -28,7 +29,8 @@ std::vector<float> values_of(const TrappedModel& model) {
   std::vector<float> all;
   for (const Unit& unit : model.units())
     for (const Variable& p : unit.parameters)
-      for (float x : cast(p.tensor(), DType::f32).to_vector<float>()) all.push_back(x);
+      for (float x : cast(p.tensor(), DType::f32).to_vector<float>())
+        all.push_back(x);
   return all;
 }
 
@@ -43,7 +45,8 @@ TEST(EngineEnd, LeavesAModelThatRunsWithTheLastStepsParameters) {
         train(model, *trained, comm.rank(), 3);
         trained.reset();
         const std::vector<float> values = values_of(model);
-        if (comm.rank() == 0 && engine == engines[0]) reference = values;
+        if (comm.rank() == 0 && engine == engines[0])
+          reference = values;
         comm.barrier({"reference is there", Phase::check}).wait();
         EXPECT_EQ(values, reference) << name_of(engine) << " " << name_of(precision);
         const Tensor x = cast(full({2, TrappedModel::width}, 1), precision);
@@ -62,17 +65,21 @@ TEST(EngineEnd, AnEngineOverALiveOneTakesItsParametersOver) {
       TrappedModel model(trap, true);
       auto engine = initialize(model.units(), options_of(first), comm);
       std::vector<float> all = train(model, *engine, comm.rank(), 2);
-      if (reset_between) engine.reset();
+      if (reset_between)
+        engine.reset();
       engine = initialize(model.units(), options_of(second), comm);
-      for (float loss : train(model, *engine, comm.rank(), 3)) all.push_back(loss);
-      if (comm.rank() == 0) losses = all;
+      for (float loss : train(model, *engine, comm.rank(), 3))
+        all.push_back(loss);
+      if (comm.rank() == 0)
+        losses = all;
     });
     return losses;
   };
   const std::vector<float> reference = train_two(EngineKind::ddp, EngineKind::ddp, true);
   for (const EngineKind first : engines)
     for (const EngineKind second : engines)
-      EXPECT_EQ(train_two(first, second, false), reference) << name_of(first) << " " << name_of(second);
+      EXPECT_EQ(train_two(first, second, false), reference)
+          << name_of(first) << " " << name_of(second);
 }
 
 TEST(EngineEnd, AnEngineWhoseParametersWereTakenRefusesEveryCall) {
@@ -93,7 +100,8 @@ TEST(EngineEnd, AnEngineWhoseParametersWereTakenRefusesEveryCall) {
           [&] { old->synchronize(); },
       };
       for (const auto& call : calls)
-        EXPECT_NE(test::error_of(ErrorKind::usage, call).find("another engine was initialized"), std::string::npos)
+        EXPECT_NE(test::error_of(ErrorKind::usage, call).find("another engine was initialized"),
+                  std::string::npos)
             << name_of(kind);
       old.reset();
       EXPECT_TRUE(std::isfinite(train(model, *engine, comm.rank(), 2)[1])) << name_of(kind);
@@ -107,10 +115,13 @@ TEST(EngineEnd, WhereParametersDontFitReadingOneSaysWhatToDo) {
     TrappedModel model(trap, false);
     auto engine = initialize(model.units(), options_of(EngineKind::zero3), comm);
     train(model, *engine, comm.rank(), 1);
-    if (comm.rank() == 1) pool(comm.device()).set_capacity(pool(comm.device()).ledger().total() + 100);
+    if (comm.rank() == 1)
+      pool(comm.device()).set_capacity(pool(comm.device()).ledger().total() + 100);
     engine.reset();  // rank 0 would have room
     pool(comm.device()).set_capacity(Pool::unlimited);
-    const std::string message = test::error_of(ErrorKind::usage, [&] { model.loss(zeros({2, TrappedModel::width})); });
+    const std::string message = test::error_of(ErrorKind::usage, [&] {
+      model.loss(zeros({2, TrappedModel::width}));
+    });
     EXPECT_NE(message.find("a: its value went with the engine"), std::string::npos) << message;
     EXPECT_NE(message.find("load a checkpoint"), std::string::npos) << message;
   });
@@ -128,7 +139,8 @@ TEST(EngineEnd, AnExceptionThatEndsARankIsTheOneThatIsTold) {
         TrappedModel model(trap, false);
         auto engine = initialize(model.units(), options_of(kind), comm);
         train(model, *engine, comm.rank(), 1);
-        if (comm.rank() == 1) throw std::runtime_error("the program's own failure");
+        if (comm.rank() == 1)
+          throw std::runtime_error("the program's own failure");
         train(model, *engine, comm.rank(), 1);
       });
     });

@@ -1,6 +1,6 @@
-// What fails in a step drops the whole step (engine.h): exceptions at every hook and op of a model of two units, in
-// forward and backward, in every engine. On all ranks alike the run then has ddp's undisturbed bits; on one rank alone
-// every rank refuses to go on.
+// What fails in a step drops the whole step (engine.h): exceptions at every hook and op of a model
+// of two units, in forward and backward, in every engine. On all ranks alike the run then has ddp's
+// undisturbed bits; on one rank alone every rank refuses to go on.
 #include <gtest/gtest.h>
 
 #include "core/ops.h"
@@ -9,8 +9,8 @@
 namespace sg::dist::testing {
 namespace {
 
-constexpr EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
-                                  EngineKind::zero3};
+constexpr EngineKind engines[] = {
+    EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
 constexpr int steps_afterwards = 10;
 
 struct Case {
@@ -24,11 +24,14 @@ struct Case {
     o.first_bucket_bytes = o.bucket_bytes = 1;  // a bucket for each parameter
     return o;
   }
-  std::string describe() const { return fmt::format("{} N={} k={} tied={}", name_of(engine), ranks, k, tied); }
+  std::string describe() const {
+    return fmt::format("{} N={} k={} tied={}", name_of(engine), ranks, k, tied);
+  }
 };
 
-// One run of all ranks in which a trap springs on all of them at each point in turn, in each micro-step; the losses of
-// its complete steps and, after them, of `more`. Untrapped: of these alone.
+// One run of all ranks in which a trap springs on all of them at each point in turn, in each
+// micro-step; the losses of its complete steps and, after them, of `more`. Untrapped: of these
+// alone.
 std::vector<float> train(const Case& c, bool trapped, int more) {
   std::vector<float> losses;
   run_threads(c.ranks, [&](Comm& comm) {
@@ -37,24 +40,29 @@ std::vector<float> train(const Case& c, bool trapped, int more) {
     auto engine = initialize(model.units(), c.options(), comm);
     model.trap_hooks();
     const auto note = [&](const StepResult& result) {
-      if (result.complete && comm.rank() == 0) losses.push_back(result.loss);
+      if (result.complete && comm.rank() == 0)
+        losses.push_back(result.loss);
     };
     bool sprung = trapped;
     for (int point = 1; sprung; ++point) {
       sprung = false;
       for (int micro_step = 0; micro_step < c.k; ++micro_step) {
         const int64_t step = engine->steps();
-        const std::string caught = caught_in([&] { note(model.step(*engine, comm.rank(), micro_step, point)); });
-        if (caught.empty()) continue;
+        const std::string caught =
+            caught_in([&] { note(model.step(*engine, comm.rank(), micro_step, point)); });
+        if (caught.empty())
+          continue;
         sprung = true;
-        EXPECT_EQ(caught.rfind("trap", 0), 0u) << c.describe() << " point " << point << ": " << caught;
+        EXPECT_EQ(caught.rfind("trap", 0), 0u)
+            << c.describe() << " point " << point << ": " << caught;
         EXPECT_EQ(engine->steps(), step);
         for (const Category held : {Category::live, Category::buckets, Category::activations})
           EXPECT_EQ(pool(comm.device()).ledger().held(held), 0u) << c.describe() << " " << caught;
         note(model.step(*engine, comm.rank()));
       }
     }
-    for (int step = 0; step < more; ++step) note(model.step(*engine, comm.rank()));
+    for (int step = 0; step < more; ++step)
+      note(model.step(*engine, comm.rank()));
   });
   return losses;
 }
@@ -69,7 +77,8 @@ TEST(EngineFailure, OnAllRanksAlikeLeavesNoTrace) {
           const std::vector<float> losses = train(c, true, steps_afterwards);
           ASSERT_GT(losses.size(), 40u) << c.describe();
           ASSERT_LE(losses.size(), undisturbed.size()) << c.describe();
-          EXPECT_TRUE(std::equal(losses.begin(), losses.end(), undisturbed.begin())) << c.describe();
+          EXPECT_TRUE(std::equal(losses.begin(), losses.end(), undisturbed.begin()))
+              << c.describe();
         }
       }
     }
@@ -97,14 +106,18 @@ Ends fail_alone(const Case& c, int micro_step, int point) {
     model.trap_hooks();
     model.step(*engine, comm.rank());
     const bool mine = comm.rank() == c.ranks - 1;
-    const std::string caught = caught_in([&] { model.step(*engine, comm.rank(), mine ? micro_step : -1, point); });
-    if (mine && caught.rfind("trap", 0) == 0) ends.sprung = true;
-    if (mine && !ends.sprung) throw std::runtime_error("there is no such point");
+    const std::string caught =
+        caught_in([&] { model.step(*engine, comm.rank(), mine ? micro_step : -1, point); });
+    if (mine && caught.rfind("trap", 0) == 0)
+      ends.sprung = true;
+    if (mine && !ends.sprung)
+      throw std::runtime_error("there is no such point");
     std::string last = mine ? std::string() : caught;
     for (int again = 0; again < 2; ++again) {
       last = caught_in([&] {
         const StepResult result = model.step(*engine, comm.rank());
-        if (result.complete) ends.losses.push_back(result.loss);
+        if (result.complete)
+          ends.losses.push_back(result.loss);
       });
     }
     ends.messages[rank_of(comm)] = last;
@@ -122,12 +135,16 @@ TEST(EngineFailure, OnOneRankAloneIsRefusedByAll) {
           int points = 0;
           for (;; ++points) {
             const Ends ends = fail_alone(c, micro_step, points + 1);
-            if (!ends.sprung) break;
-            if (HasFailure()) return;  // each may take as long as the time-out
-            EXPECT_TRUE(ends.losses.empty()) << c.describe() << " micro-step " << micro_step << " point " << points;
+            if (!ends.sprung)
+              break;
+            if (HasFailure())
+              return;  // each may take as long as the time-out
+            EXPECT_TRUE(ends.losses.empty())
+                << c.describe() << " micro-step " << micro_step << " point " << points;
             for (const std::string& message : ends.messages)
               EXPECT_NE(message.find("this engine's group has failed"), std::string::npos)
-                  << c.describe() << " micro-step " << micro_step << " point " << points << ": " << message;
+                  << c.describe() << " micro-step " << micro_step << " point " << points << ": "
+                  << message;
           }
           EXPECT_GT(points, 30) << c.describe();
         }

@@ -1,5 +1,5 @@
-// Faults while an engine trains: a value that isn't finite is told with its rank and parameter and never spreads;
-// ranks whose models differ are told what differs; nothing stale survives.
+// Faults while an engine trains: a value that isn't finite is told with its rank and parameter and
+// never spreads; ranks whose models differ are told what differs; nothing stale survives.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,10 +11,11 @@
 namespace sg::dist::testing {
 namespace {
 
-constexpr EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
-                                  EngineKind::zero3};
+constexpr EngineKind engines[] = {
+    EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
 
-// Element 7 of a parameter's gradient on one rank becomes `value` in the steps for which `when` holds.
+// Element 7 of a parameter's gradient on one rank becomes `value` in the steps for which `when`
+// holds.
 struct Poison {
   const char* parameter = "block.up";
   float value = std::numeric_limits<float>::quiet_NaN();
@@ -25,7 +26,8 @@ struct Poison {
 Variable parameter_of(const TinyModel& model, const std::string& name) {
   for (const Unit& unit : model.units())
     for (const Variable& p : unit.parameters)
-      if (p.name() == name) return p;
+      if (p.name() == name)
+        return p;
   throw Bug("no parameter " + name);
 }
 
@@ -47,16 +49,19 @@ Poisoned train_poisoned(const Training& r, const Poison& poison) {
     Variable p = parameter_of(model, poison.parameter);
     if (comm.rank() == poison.rank)
       p.on_gradient([&](const Variable& leaf) {
-        if (poison.when(step)) fill_(leaf.grad().flatten().slice(0, 7, 8), poison.value);
+        if (poison.when(step))
+          fill_(leaf.grad().flatten().slice(0, 7, 8), poison.value);
       });
     auto engine = initialize(model.units(), r.options, comm);
     for (; step < r.steps; ++step) {
       const auto number = static_cast<uint64_t>(step * r.ranks + comm.rank());
-      const Tensor tokens = random_ids(2 * number, r.rows), targets = random_ids(2 * number + 1, r.rows);
+      const Tensor tokens = random_ids(2 * number, r.rows),
+                   targets = random_ids(2 * number + 1, r.rows);
       engine->backward(engine->forward([&] { return model.loss(tokens, targets); }));
       const StepResult result = engine->step();
       collect(poisoned.after[static_cast<size_t>(step)], *engine, mutex);
-      if (comm.rank() == 0) poisoned.results.push_back(result);
+      if (comm.rank() == 0)
+        poisoned.results.push_back(result);
     }
   });
   return poisoned;
@@ -71,11 +76,14 @@ Training training_of(EngineKind engine) {
 }
 
 void expect_message(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
 }
 
 // The error that a run ends with; its message must hold all of `parts`.
-void expect_error(ErrorKind kind, const std::vector<std::string>& parts, const std::function<void()>& run) {
+void expect_error(ErrorKind kind,
+                  const std::vector<std::string>& parts,
+                  const std::function<void()>& run) {
   try {
     run();
     ADD_FAILURE() << "no rank failed";
@@ -90,7 +98,8 @@ TEST(EngineFaults, AGradientThatIsntFiniteStopsTheRunWithRankAndParameter) {
     for (const Algorithm algorithm : {Algorithm::ordered, Algorithm::ring}) {
       Training r = training_of(engine);
       r.options.reduction = algorithm;
-      expect_error(ErrorKind::numeric, {"step 1: the gradient of block.up isn't finite (element 7, rank 1)"},
+      expect_error(ErrorKind::numeric,
+                   {"step 1: the gradient of block.up isn't finite (element 7, rank 1)"},
                    [&] { train_poisoned(r, {}); });
     }
   }
@@ -115,9 +124,11 @@ TEST(EngineFaults, AllRanksSkipAnOverflowOfF16AndTheScaleFollowsItsAlgorithm) {
     r.steps = 5;
     r.options.precision = DType::f16;
     r.options.loss_scale = {.initial_power = 10, .hysteresis = 2};
-    const Poisoned run = train_poisoned(r, {.when = [](int step) { return step == 1 || step == 2; }});
+    const Poisoned run =
+        train_poisoned(r, {.when = [](int step) { return step == 1 || step == 2; }});
     std::vector<double> scales;
-    for (const StepResult& result : run.results) scales.push_back(result.loss_scale);
+    for (const StepResult& result : run.results)
+      scales.push_back(result.loss_scale);
     EXPECT_EQ(scales, (std::vector<double>{1024, 1024, 1024, 512, 512})) << name_of(engine);
     EXPECT_EQ(run.after[2].state, run.after[0].state) << name_of(engine);
     EXPECT_NE(run.after[3].state, run.after[2].state) << name_of(engine);
@@ -125,7 +136,8 @@ TEST(EngineFaults, AllRanksSkipAnOverflowOfF16AndTheScaleFollowsItsAlgorithm) {
   }
 }
 
-// Gradients unscaled with the scale just updated would have half their norm after a growth, and half the step.
+// Gradients unscaled with the scale just updated would have half their norm after a growth, and
+// half the step.
 TEST(EngineFaults, TheStepAfterAGrowthHasRightGradients) {
   for (const EngineKind engine : engines) {
     const auto run = [&](optim::LossScaleOptions scale) {
@@ -140,8 +152,10 @@ TEST(EngineFaults, TheStepAfterAGrowthHasRightGradients) {
     std::vector<double> scales;
     for (size_t i = 0; i < growing.size(); ++i) {
       scales.push_back(growing[i].loss_scale);
-      EXPECT_NEAR(growing[i].norm, fixed[i].norm, 0.01 * fixed[i].norm) << name_of(engine) << " step " << i;
-      EXPECT_NEAR(growing[i].loss, fixed[i].loss, 0.01 * fixed[i].loss) << name_of(engine) << " step " << i;
+      EXPECT_NEAR(growing[i].norm, fixed[i].norm, 0.01 * fixed[i].norm)
+          << name_of(engine) << " step " << i;
+      EXPECT_NEAR(growing[i].loss, fixed[i].loss, 0.01 * fixed[i].loss)
+          << name_of(engine) << " step " << i;
     }
     EXPECT_EQ(scales, (std::vector<double>{1024, 1024, 2048, 4096, 8192})) << name_of(engine);
   }
@@ -152,15 +166,17 @@ TEST(EngineFaults, AnOverflowAtTheSmallestScaleEndsTheRun) {
   r.steps = 10;
   r.options.precision = DType::f16;
   r.options.loss_scale = {.initial_power = 2, .hysteresis = 1};
-  expect_error(ErrorKind::numeric, {"block.up", "rank 1"},
-               [&] { train_poisoned(r, {.when = [](int) { return true; }}); });
+  expect_error(ErrorKind::numeric, {"block.up", "rank 1"}, [&] {
+    train_poisoned(r, {.when = [](int) { return true; }});
+  });
 }
 
 TEST(EngineFaults, AGradientBeyondTheCommunicationTypeIsNamed) {
   for (const EngineKind engine : engines) {
     Training r = training_of(engine);
     r.options.communication = DType::f16;
-    expect_error(ErrorKind::numeric, {"step 1: the gradient of block.up isn't finite (element 7, rank 1)"},
+    expect_error(ErrorKind::numeric,
+                 {"step 1: the gradient of block.up isn't finite (element 7, rank 1)"},
                  [&] { train_poisoned(r, {.value = 1e6f}); });
   }
 }
@@ -179,14 +195,17 @@ TEST(EngineFaults, ALossThatIsntFiniteIsNamed) {
 }
 
 TEST(EngineFaults, AParameterThatOnlyOneRankFreezesIsNamed) {
-  expect_error(ErrorKind::peer,
-               {"the name differs", "rank 0 makes call #", "\"setup.block.down\"", "rank 1 makes call #"}, [] {
-                 run_threads(2, [](Comm& comm) {
-                   const TinyModel model(true);
-                   if (comm.rank() == 1) parameter_of(model, "block.down").set_requires_grad(false);
-                   initialize(model.units(), {}, comm);
-                 });
-               });
+  expect_error(
+      ErrorKind::peer,
+      {"the name differs", "rank 0 makes call #", "\"setup.block.down\"", "rank 1 makes call #"},
+      [] {
+        run_threads(2, [](Comm& comm) {
+          const TinyModel model(true);
+          if (comm.rank() == 1)
+            parameter_of(model, "block.down").set_requires_grad(false);
+          initialize(model.units(), {}, comm);
+        });
+      });
 }
 
 // A unit that one rank calls once more would leave the others waiting for a gather.
@@ -198,11 +217,13 @@ TEST(EngineFaults, Zero3NamesAUnitThatOnlySomeRanksExecute) {
       auto engine = initialize(units, {.engine = EngineKind::zero3}, comm);
       const Tensor ids = random_ids(0, 8);
       const auto skipping = [&] {
-        const Variable x = call_unit(units[0].hooks, [&] { return embedding(units[0].parameters[0], ids); });
-        return call_unit(units[2].hooks, [&] { return classifier_loss(x, units[2].parameters[0], ids); });
+        const Variable x =
+            call_unit(units[0].hooks, [&] { return embedding(units[0].parameters[0], ids); });
+        return call_unit(units[2].hooks,
+                         [&] { return classifier_loss(x, units[2].parameters[0], ids); });
       };
-      const auto loss =
-          comm.rank() == 0 ? engine->forward([&] { return model.loss(ids, ids); }) : engine->forward(skipping);
+      const auto loss = comm.rank() == 0 ? engine->forward([&] { return model.loss(ids, ids); })
+                                         : engine->forward(skipping);
       engine->backward(loss);
       engine->step();
     });
@@ -210,7 +231,8 @@ TEST(EngineFaults, Zero3NamesAUnitThatOnlySomeRanksExecute) {
 }
 
 // block.unused takes part in the loss of some ranks and steps only: all parameters after each step.
-std::vector<Outcome> train_with_use(EngineKind engine, const std::function<bool(int rank, int step)>& used) {
+std::vector<Outcome> train_with_use(EngineKind engine,
+                                    const std::function<bool(int rank, int step)>& used) {
   std::vector<Outcome> after(3);
   std::mutex mutex;
   run_threads(2, [&](Comm& comm) {
@@ -223,7 +245,8 @@ std::vector<Outcome> train_with_use(EngineKind engine, const std::function<bool(
     auto trained = initialize(model.units(), options, comm);
     const Tensor ids = random_ids(0, 8), targets = random_ids(1, 8);
     for (int step = 0; step < 3; ++step) {
-      trained->backward(trained->forward([&] { return model.loss(ids, targets, used(comm.rank(), step)); }));
+      trained->backward(
+          trained->forward([&] { return model.loss(ids, targets, used(comm.rank(), step)); }));
       trained->step();
       collect(after[static_cast<size_t>(step)], *trained, mutex);
     }
@@ -232,7 +255,8 @@ std::vector<Outcome> train_with_use(EngineKind engine, const std::function<bool(
 }
 
 TEST(EngineFaults, AParameterUnusedThisStepHasNoStaleGradient) {
-  const std::vector<Outcome> never = train_with_use(EngineKind::ddp, [](int, int) { return false; });
+  const std::vector<Outcome> never =
+      train_with_use(EngineKind::ddp, [](int, int) { return false; });
   for (const EngineKind engine : engines) {
     const auto after = train_with_use(engine, [](int, int step) { return step == 0; });
     const auto unused = [&](size_t step) { return after[step].state.at("master/block.unused"); };
@@ -245,11 +269,13 @@ TEST(EngineFaults, AParameterUnusedThisStepHasNoStaleGradient) {
 TEST(EngineFaults, AParameterThatOnlySomeRanksUseCountsAsZeroOnTheOthers) {
   const auto on_rank_1 = [](int rank, int) { return rank == 1; };
   const std::vector<Outcome> ddp = train_with_use(EngineKind::ddp, on_rank_1);
-  const std::vector<Outcome> never = train_with_use(EngineKind::ddp, [](int, int) { return false; });
+  const std::vector<Outcome> never =
+      train_with_use(EngineKind::ddp, [](int, int) { return false; });
   EXPECT_NE(ddp[0].state.at("master/block.unused"), never[0].state.at("master/block.unused"));
   for (const EngineKind engine : engines) {
     const std::vector<Outcome> after = train_with_use(engine, on_rank_1);
-    for (size_t step = 0; step < 3; ++step) EXPECT_EQ(after[step].state, ddp[step].state) << name_of(engine);
+    for (size_t step = 0; step < 3; ++step)
+      EXPECT_EQ(after[step].state, ddp[step].state) << name_of(engine);
   }
 }
 

@@ -1,5 +1,6 @@
-// Failures that have a cause of their own: memory that ends, numbers that aren't finite, a loss without a gradient, a
-// failure while parameters are gathered or outside of any step; and calls out of turn.
+// Failures that have a cause of their own: memory that ends, numbers that aren't finite, a loss
+// without a gradient, a failure while parameters are gathered or outside of any step; and calls out
+// of turn.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -13,8 +14,8 @@
 namespace sg::dist::testing {
 namespace {
 
-constexpr EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
-                                  EngineKind::zero3};
+constexpr EngineKind engines[] = {
+    EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
 constexpr int64_t width = TrappedModel::width;
 
 // Something that fails on every rank before step 2 of a run; it is caught there.
@@ -24,7 +25,9 @@ struct Course {
   EngineKind engine = EngineKind::ddp;
   int ranks = 2, k = 1;
   DType precision = DType::f32;
-  std::string describe() const { return fmt::format("{} N={} k={} {}", name_of(engine), ranks, k, name_of(precision)); }
+  std::string describe() const {
+    return fmt::format("{} N={} k={} {}", name_of(engine), ranks, k, name_of(precision));
+  }
 };
 
 std::vector<float> train(const Course& run, const Failure& failure = {}) {
@@ -40,9 +43,11 @@ std::vector<float> train(const Course& run, const Failure& failure = {}) {
     o.first_bucket_bytes = o.bucket_bytes = 1;
     auto engine = initialize(model.units(), o, comm);
     for (int step = 0; step < 6; ++step) {
-      if (failure && step == 2) failure(*engine, model, comm);
+      if (failure && step == 2)
+        failure(*engine, model, comm);
       const StepResult result = model.step(*engine, comm.rank());
-      if (comm.rank() == 0) losses.push_back(result.loss);
+      if (comm.rank() == 0)
+        losses.push_back(result.loss);
     }
     EXPECT_EQ(pool(comm.device()).ledger().held(Category::live), 0u) << run.describe();
   });
@@ -90,9 +95,11 @@ TEST(EngineRecovery, FromALossWithoutAGradient) {
   expect_no_trace([](Engine& e, TrappedModel& model, Comm&) {
     const Tensor x = full({2, width}, 100);
     const auto loss = [&] { return model.loss(x).detach(); };
-    EXPECT_NE(caught_in([&] { e.backward(e.forward(loss)); }).find("no gradient path"), std::string::npos);
-    EXPECT_NE(caught_in([&] { e.forward([] { return Variable(); }); }).find("must return one f32 loss"),
+    EXPECT_NE(caught_in([&] { e.backward(e.forward(loss)); }).find("no gradient path"),
               std::string::npos);
+    EXPECT_NE(
+        caught_in([&] { e.forward([] { return Variable(); }); }).find("must return one f32 loss"),
+        std::string::npos);
   });
 }
 
@@ -101,7 +108,8 @@ TEST(EngineRecovery, FromANumericStop) {
   expect_no_trace(
       [](Engine& e, TrappedModel& model, Comm& comm) {
         const int64_t step = e.steps();
-        const Tensor x = cast(full({2, width}, std::numeric_limits<float>::infinity()), e.options().precision);
+        const Tensor x =
+            cast(full({2, width}, std::numeric_limits<float>::infinity()), e.options().precision);
         const std::string message = test::error_of(ErrorKind::numeric, [&] {
           for (int j = 0; j < e.options().micro_steps; ++j) {
             e.backward(e.forward([&] { return model.loss(x); }));
@@ -123,12 +131,14 @@ TEST(EngineRecovery, ByLoadAfterAStopInAnyMicroStep) {
         e.save(folder.path(), "before");
         model.step(e, comm.rank());
         for (int micro_step = 0; micro_step < k; ++micro_step) {
-          EXPECT_EQ(caught_in([&] { model.step(e, comm.rank(), micro_step, 12); }).rfind("trap", 0), 0u);
+          EXPECT_EQ(caught_in([&] { model.step(e, comm.rank(), micro_step, 12); }).rfind("trap", 0),
+                    0u);
           e.load(folder.path(), "before");
           EXPECT_EQ(e.steps(), 2);
         }
       };
-      EXPECT_EQ(train({engine, 2, k}, failure), train({EngineKind::ddp, 2, k})) << name_of(engine) << " k=" << k;
+      EXPECT_EQ(train({engine, 2, k}, failure), train({EngineKind::ddp, 2, k}))
+          << name_of(engine) << " k=" << k;
     }
   }
 }
@@ -137,12 +147,15 @@ TEST(EngineRecovery, FromAFailureBetweenSteps) {
   expect_no_trace([](Engine& e, TrappedModel& model, Comm& comm) {
     const NoGrad guard;
     for (const Unit& unit : model.units())
-      EXPECT_EQ(caught_in([&] { call_unit(unit.hooks, []() -> int { throw std::runtime_error("in evaluation"); }); }),
+      EXPECT_EQ(caught_in([&] {
+                  call_unit(unit.hooks, []() -> int { throw std::runtime_error("in evaluation"); });
+                }),
                 "in evaluation");
     // On one rank alone: what was changed before the failure is everybody's, here nothing.
     const std::string caught = caught_in([&] {
       e.gather(model.units()[0].parameters, [&] {
-        if (comm.rank() == 1) throw std::runtime_error("while gathered");
+        if (comm.rank() == 1)
+          throw std::runtime_error("while gathered");
       });
     });
     EXPECT_EQ(caught, comm.rank() == 1 ? "while gathered" : "");
@@ -178,7 +191,8 @@ TEST(EngineRecovery, APassOfTheProgramsOwnIsRefused) {
     const Tensor x = full({2, width}, 1);
     const std::string caught = caught_in([&] {
       const Unit& first = model.units()[0];
-      backward(call_unit(first.hooks, [&] { return mean(linear(Variable(x), first.parameters[0])); }));
+      backward(
+          call_unit(first.hooks, [&] { return mean(linear(Variable(x), first.parameters[0])); }));
     });
     EXPECT_NE(caught.find("a is an engine's parameter"), std::string::npos) << caught;
   });

@@ -7,8 +7,8 @@
 namespace sg::dist::testing {
 namespace {
 
-constexpr EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
-                                  EngineKind::zero3};
+constexpr EngineKind engines[] = {
+    EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
 
 Options base_options() {
   Options options;
@@ -20,10 +20,21 @@ Options base_options() {
 
 std::string describe(const Training& r) {
   const Options& o = r.options;
-  return fmt::format("{} N={} {} over {} k={} {} clip={} overlap={} {} tied={} bucket={} prescale={} predivide={}",
-                     name_of(o.engine), r.ranks, name_of(o.precision), name_of(o.communication.value_or(o.precision)),
-                     o.micro_steps, name_of(o.accumulation), o.clip, o.overlap, name_of(o.partition), r.tied,
-                     o.bucket_bytes, o.prescale_gradients, o.predivide);
+  return fmt::format(
+      "{} N={} {} over {} k={} {} clip={} overlap={} {} tied={} bucket={} prescale={} predivide={}",
+      name_of(o.engine),
+      r.ranks,
+      name_of(o.precision),
+      name_of(o.communication.value_or(o.precision)),
+      o.micro_steps,
+      name_of(o.accumulation),
+      o.clip,
+      o.overlap,
+      name_of(o.partition),
+      r.tied,
+      o.bucket_bytes,
+      o.prescale_gradients,
+      o.predivide);
 }
 
 // Everything bits may depend on, for N ranks; each engine is held against ddp there.
@@ -34,8 +45,10 @@ std::vector<Training> numerics(int ranks, bool full) {
       for (Accumulation order : {Accumulation::local_first, Accumulation::ranks_first}) {
         for (double clip : {0.0, 0.5}) {
           for (bool tied : {true, false}) {
-            if (k == 1 && order == Accumulation::ranks_first) continue;
-            if (!full && (clip > 0) != tied) continue;  // pairwise
+            if (k == 1 && order == Accumulation::ranks_first)
+              continue;
+            if (!full && (clip > 0) != tied)
+              continue;  // pairwise
             Training r{base_options(), ranks, 3, tied};
             r.options.precision = precision;
             r.options.micro_steps = k;
@@ -50,7 +63,8 @@ std::vector<Training> numerics(int ranks, bool full) {
   }
   for (DType precision : {DType::f32, DType::bf16, DType::f16}) {
     for (DType communication : {DType::f32, DType::bf16, DType::f16}) {
-      if (communication == precision) continue;
+      if (communication == precision)
+        continue;
       const bool local = (communication == DType::f32) == (precision == DType::f16);
       Training r{base_options(), ranks};
       r.options.precision = precision;
@@ -84,7 +98,8 @@ TEST_P(EveryEngine, HasDdpsBits) {
     for (EngineKind engine : engines) {
       for (PartitionKind partition : {PartitionKind::bucket, PartitionKind::contiguous}) {
         for (bool overlap : {true, false}) {
-          if (ranks != 2 && overlap == (partition == PartitionKind::contiguous)) continue;
+          if (ranks != 2 && overlap == (partition == PartitionKind::contiguous))
+            continue;
           r.options.engine = engine;
           r.options.partition = partition;
           r.options.overlap = overlap;
@@ -117,8 +132,8 @@ TEST(Engine, TheMeanMayBeDividedForAtTheLoss) {
   }
 }
 
-// A run in f32 whose gradients cross in bf16 differs from both others, but little from f32; one in bf16 whose
-// micro-steps add up before they cross is rounded once less in f32.
+// A run in f32 whose gradients cross in bf16 differs from both others, but little from f32; one in
+// bf16 whose micro-steps add up before they cross is rounded once less in f32.
 TEST(Engine, TheCommunicationTypeRounds) {
   Training r{base_options(), 2};
   const auto run = [&](DType precision, std::optional<DType> communication) {
@@ -126,10 +141,12 @@ TEST(Engine, TheCommunicationTypeRounds) {
     r.options.communication = communication;
     return train(r);
   };
-  const Outcome f32 = run(DType::f32, {}), narrow = run(DType::f32, DType::bf16), bf16 = run(DType::bf16, {});
+  const Outcome f32 = run(DType::f32, {}), narrow = run(DType::f32, DType::bf16),
+                bf16 = run(DType::bf16, {});
   EXPECT_TRUE(run(DType::f32, DType::f32) == f32);
   EXPECT_FALSE(narrow == f32);
-  EXPECT_EQ(narrow.loss_bits.at(0), f32.loss_bits.at(0)) << "the first loss comes before any communication";
+  EXPECT_EQ(narrow.loss_bits.at(0), f32.loss_bits.at(0))
+      << "the first loss comes before any communication";
   EXPECT_NEAR(narrow.norms.at(0), f32.norms.at(0), 1e-2 * f32.norms.at(0));
   r.options.micro_steps = 3;
   r.options.accumulation = Accumulation::local_first;
@@ -154,10 +171,13 @@ TEST(Engine, OneDivisionAtMostIsAskedFor) {
   const auto refused = [](const Options& options) {
     return test::error_of(ErrorKind::usage, [&] { train({options, 2}); });
   };
-  EXPECT_NE(refused({.prescale_gradients = true, .predivide = 2}).find("factor of 2 has no place"), std::string::npos);
+  EXPECT_NE(refused({.prescale_gradients = true, .predivide = 2}).find("factor of 2 has no place"),
+            std::string::npos);
   EXPECT_NE(refused({.predivide = -1}).find("must be positive: -1"), std::string::npos);
-  EXPECT_NE(refused({.predivide = 2, .elastic_determinism = true}).find("elastic determinism"), std::string::npos);
-  EXPECT_NE(refused({.prescale_gradients = true, .elastic_determinism = true}).find("elastic"), std::string::npos);
+  EXPECT_NE(refused({.predivide = 2, .elastic_determinism = true}).find("elastic determinism"),
+            std::string::npos);
+  EXPECT_NE(refused({.prescale_gradients = true, .elastic_determinism = true}).find("elastic"),
+            std::string::npos);
 }
 
 TEST(Engine, BucketSizesDontChangeBits) {
@@ -179,11 +199,13 @@ TEST(Engine, TheLearningRateIsTheOneSetLast) {
     run.options.optimizer = {.type = "sgd"};
     const auto stopped_after = [&](int steps) {
       run.steps = steps;
-      return train(run, [](Engine& engine, int) { engine.set_learning_rate(0); }).state.at("master/table");
+      return train(run, [](Engine& engine, int) { engine.set_learning_rate(0); })
+          .state.at("master/table");
     };
     EXPECT_EQ(stopped_after(3), stopped_after(1)) << name_of(kind);
     run.options.lr = 0.2;
-    EXPECT_NE(stopped_after(1), train({.options = {.engine = kind, .lr = 0}, .ranks = 2}).state.at("master/table"));
+    EXPECT_NE(stopped_after(1),
+              train({.options = {.engine = kind, .lr = 0}, .ranks = 2}).state.at("master/table"));
   }
 }
 
@@ -220,12 +242,16 @@ TEST(Engine, LazyStreamsShowNoMissingWait) {
   }
 }
 
-// What an engine with these options has left behind on its device, while its model still lives and after that.
+// What an engine with these options has left behind on its device, while its model still lives and
+// after that.
 void expect_nothing_left(const Options& options, bool within_a_step) {
   run_threads(2, [&](Comm& comm) {
-    const std::string what =
-        fmt::format("{} {} k={} elastic={} within a step={}", name_of(options.engine), name_of(options.precision),
-                    options.micro_steps, options.elastic_determinism, within_a_step);
+    const std::string what = fmt::format("{} {} k={} elastic={} within a step={}",
+                                         name_of(options.engine),
+                                         name_of(options.precision),
+                                         options.micro_steps,
+                                         options.elastic_determinism,
+                                         within_a_step);
     auto model = std::make_unique<TinyModel>(true);
     auto engine = initialize(model->units(), options, comm);
     for (int j = 0; j < options.micro_steps - within_a_step; ++j) {
@@ -235,8 +261,13 @@ void expect_nothing_left(const Options& options, bool within_a_step) {
     }
     engine.reset();
     comm.stream().synchronize();  // calls under way keep their tensors
-    for (const Category c : {Category::gradients, Category::optimizer, Category::accumulation, Category::buckets,
-                             Category::live, Category::communication, Category::workspace})
+    for (const Category c : {Category::gradients,
+                             Category::optimizer,
+                             Category::accumulation,
+                             Category::buckets,
+                             Category::live,
+                             Category::communication,
+                             Category::workspace})
       EXPECT_EQ(pool(comm.device()).ledger().held(c), 0u) << what << " " << name_of(c);
     model.reset();
     EXPECT_EQ(pool(comm.device()).ledger().total(), 0u) << what;
@@ -282,7 +313,8 @@ TEST(Engine, StridedAndFrozenParametersHaveDdpsBits) {
   }
 }
 
-// The classifier makes its gradients in forward, in the engine's memory; what no backward asks for doesn't count.
+// The classifier makes its gradients in forward, in the engine's memory; what no backward asks for
+// doesn't count.
 TEST(Engine, AForwardWithoutBackwardLeavesNoTrace) {
   for (const EngineKind engine : engines) {
     for (const bool tied : {true, false}) {

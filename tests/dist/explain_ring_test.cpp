@@ -13,7 +13,8 @@ using Held = std::vector<std::vector<RingTrace::Contributors>>;
 TEST(Ring, AfterTheFirstPhaseEachRankHasOneSumThenAllHaveAll) {
   const RingTrace trace = trace_ring(3);
   // Blocks A, B, C: rank 0 holds the sum of B, rank 1 of C, rank 2 of A; the rest is as it was.
-  EXPECT_EQ(trace.after_scatter, (Held{{0b001, 0b111, 0b001}, {0b010, 0b010, 0b111}, {0b111, 0b100, 0b100}}));
+  EXPECT_EQ(trace.after_scatter,
+            (Held{{0b001, 0b111, 0b001}, {0b010, 0b010, 0b111}, {0b111, 0b100, 0b100}}));
   EXPECT_EQ(trace.after_gather, Held(3, {0b111, 0b111, 0b111}));
 }
 
@@ -21,8 +22,10 @@ TEST(Ring, TakesTwiceAsManyNeighbourStepsAsThereAreOtherRanks) {
   for (int ranks = 2; ranks <= 8; ++ranks) {
     const RingTrace trace = trace_ring(ranks);
     const auto all = (RingTrace::Contributors{1} << ranks) - 1;
-    for (const auto& moves : trace.moves) EXPECT_EQ(moves.size(), static_cast<size_t>(2 * (ranks - 1)));
-    EXPECT_EQ(trace.after_gather, Held(static_cast<size_t>(ranks), Held::value_type(static_cast<size_t>(ranks), all)));
+    for (const auto& moves : trace.moves)
+      EXPECT_EQ(moves.size(), static_cast<size_t>(2 * (ranks - 1)));
+    EXPECT_EQ(trace.after_gather,
+              Held(static_cast<size_t>(ranks), Held::value_type(static_cast<size_t>(ranks), all)));
   }
   EXPECT_THROW(trace_ring(1), Error);
   EXPECT_THROW(trace_ring(9), Error);
@@ -33,10 +36,12 @@ TEST(Ring, TheExplanationSaysWhoHoldsWhat) {
   const char* const lines[] = {
       "  rank 0 sends A0 to rank 1, which then has A0+A1\n",
       "  rank 2 sends A0+A1+A2 to rank 0, which then has A0+A1+A2\n",
-      "After the scatter-reduce rank 0 has the sum of block B, rank 1 has the sum of block C, rank 2 has the sum of",
+      "After the scatter-reduce rank 0 has the sum of block B, rank 1 has the sum of block C, rank "
+      "2 has the sum of",
       "  rank 0 holds  A0         B0+B1+B2   C0\n",
   };
-  for (const char* line : lines) EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  for (const char* line : lines)
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Whole parameters for the program's own code: read on every rank, edited by rank 0, written back everywhere.
+// Whole parameters for the program's own code: read on every rank, edited by rank 0, written back
+// everywhere.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -10,8 +11,8 @@
 namespace sg::dist::testing {
 namespace {
 
-constexpr EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
-                                  EngineKind::zero3};
+constexpr EngineKind engines[] = {
+    EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
 
 struct Case {
   EngineKind engine = EngineKind::ddp;
@@ -22,7 +23,8 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const EngineKind engine : engines)
-    for (const DType precision : {DType::f32, DType::bf16}) all.push_back({engine, precision});
+    for (const DType precision : {DType::f32, DType::bf16})
+      all.push_back({engine, precision});
   all.push_back({EngineKind::zero3, DType::bf16, 1501});
   return all;
 }
@@ -31,7 +33,9 @@ std::string describe(const Case& c) {
   return fmt::format("{} {} below {}", name_of(c.engine), name_of(c.precision), c.persistent);
 }
 
-std::vector<float> values(const Variable& p) { return cast(p.tensor(), DType::f32).to_vector<float>(); }
+std::vector<float> values(const Variable& p) {
+  return cast(p.tensor(), DType::f32).to_vector<float>();
+}
 
 // A step, a gather of `names` with `use(rank, parameters)`, a step; what it all comes to.
 using Use = std::function<void(int rank, const std::vector<Variable>& parameters)>;
@@ -46,7 +50,8 @@ Around train_around(const Case& c, const std::vector<std::string>& names, const 
     std::vector<Variable> parameters;
     for (const Unit& unit : model.units())
       for (const Variable& p : unit.parameters)
-        if (std::find(names.begin(), names.end(), p.name()) != names.end()) parameters.push_back(p);
+        if (std::find(names.begin(), names.end(), p.name()) != names.end())
+          parameters.push_back(p);
     auto engine = initialize(model.units(),
                              {.engine = c.engine,
                               .precision = c.precision,
@@ -74,14 +79,17 @@ TEST(Gather, ParametersAreWholeOnEveryRankAndReadingChangesNothing) {
   for (const Case& c : cases()) {
     std::mutex mutex;
     std::vector<std::vector<float>> seen;
-    const Around run = train_around(c, {"table", "block.gain"}, [&](int, const std::vector<Variable>& parameters) {
-      std::lock_guard lock(mutex);
-      seen.push_back(values(parameters[0]));
-    });
+    const Around run =
+        train_around(c, {"table", "block.gain"}, [&](int, const std::vector<Variable>& parameters) {
+          std::lock_guard lock(mutex);
+          seen.push_back(values(parameters[0]));
+        });
     std::vector<float> table = run.before.state.at("master/table");
-    if (is_16bit(c.precision)) table = cast(cast(from_vector(table), c.precision), DType::f32).to_vector<float>();
+    if (is_16bit(c.precision))
+      table = cast(cast(from_vector(table), c.precision), DType::f32).to_vector<float>();
     ASSERT_EQ(seen.size(), 3u);
-    for (const auto& values : seen) EXPECT_EQ(values, table) << describe(c);
+    for (const auto& values : seen)
+      EXPECT_EQ(values, table) << describe(c);
     EXPECT_EQ(run.after.state, run.before.state) << describe(c);
   }
 }
@@ -114,7 +122,8 @@ TEST(Gather, FrozenParametersAreEditedToo) {
       frozen.set_requires_grad(false);
       auto trained = initialize(model.units(), {.engine = engine, .precision = DType::bf16}, comm);
       trained->gather({{frozen}}, [&] { fill_(frozen.tensor(), comm.rank() == 0 ? 0.25 : 99); });
-      EXPECT_EQ(values(frozen), std::vector<float>(static_cast<size_t>(frozen.numel()), 0.25f)) << name_of(engine);
+      EXPECT_EQ(values(frozen), std::vector<float>(static_cast<size_t>(frozen.numel()), 0.25f))
+          << name_of(engine);
     });
   }
 }
@@ -128,8 +137,10 @@ TEST(Gather, MisuseIsAUsageErrorAndAFailureInsideLetsGo) {
       const Variable stranger(zeros({3}), true, "stranger");
       const std::string message =
           test::error_of(ErrorKind::usage, [&] { trained->gather({{stranger}}, [] { FAIL(); }); });
-      EXPECT_NE(message.find("stranger is no parameter of this engine"), std::string::npos) << message;
-      EXPECT_THROW(trained->gather(table, [] { throw std::runtime_error("inside"); }), std::runtime_error);
+      EXPECT_NE(message.find("stranger is no parameter of this engine"), std::string::npos)
+          << message;
+      EXPECT_THROW(trained->gather(table, [] { throw std::runtime_error("inside"); }),
+                   std::runtime_error);
       EXPECT_EQ(pool(comm.device()).ledger().held(Category::live), 0u) << name_of(engine);
       const Tensor ids = random_ids(0, 4);
       trained->backward(trained->forward([&] { return model.loss(ids, ids); }));

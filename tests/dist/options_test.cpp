@@ -1,4 +1,5 @@
-// An engine's options are checked in C++ as the command line's are: before anything is computed, by name and value.
+// An engine's options are checked in C++ as the command line's are: before anything is computed, by
+// name and value.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +14,8 @@
 namespace sg::dist {
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN(),
+                 infinity = std::numeric_limits<double>::infinity();
 
 struct Wrong {
   const char* named;  // in the message
@@ -44,13 +46,16 @@ const std::vector<Wrong>& wrong_options() {
 }
 
 TEST(EngineOptions, ValuesOutOfRangeAreRefusedByNameInEveryEngine) {
-  for (const EngineKind kind : {EngineKind::none, EngineKind::ddp, EngineKind::zero1, EngineKind::zero3}) {
+  for (const EngineKind kind :
+       {EngineKind::none, EngineKind::ddp, EngineKind::zero1, EngineKind::zero3}) {
     for (const Wrong& wrong : wrong_options()) {
       run_threads(1, [&](Comm& comm) {
         const Variable w(full({2, 2}, 1), true, "w");
         Options options{.engine = kind};
         wrong.change(options);
-        const auto message = test::error_of(ErrorKind::usage, [&] { initialize({{"u", {w}}}, options, comm); });
+        const auto message = test::error_of(ErrorKind::usage, [&] {
+          initialize({{"u", {w}}}, options, comm);
+        });
         EXPECT_NE(message.find(wrong.named), std::string::npos) << name_of(kind) << ": " << message;
       });
     }
@@ -64,12 +69,14 @@ struct Differing {
 
 const std::vector<Differing>& differing_options() {
   static const std::vector<Differing> all = {
-      {"engine: rank 0 has \"zero3\", rank 1 has \"zero2\"", [](Options& o) { o.engine = EngineKind::zero2; }},
+      {"engine: rank 0 has \"zero3\", rank 1 has \"zero2\"",
+       [](Options& o) { o.engine = EngineKind::zero2; }},
       {"lr: rank 0 has \"0.001\", rank 1 has \"0.002\"", [](Options& o) { o.lr = 2e-3; }},
       {"micro_steps: rank 0 has \"1\", rank 1 has \"2\"", [](Options& o) { o.micro_steps = 2; }},
       {"accumulation: rank 0", [](Options& o) { o.accumulation = Accumulation::local_first; }},
       {"clip: rank 0 has \"0\", rank 1 has \"1\"", [](Options& o) { o.clip = 1; }},
-      {"optimizer: rank 0 has \"adamw\", rank 1 has \"sgd\"", [](Options& o) { o.optimizer.type = "sgd"; }},
+      {"optimizer: rank 0 has \"adamw\", rank 1 has \"sgd\"",
+       [](Options& o) { o.optimizer.type = "sgd"; }},
       {"beta1", [](Options& o) { o.optimizer.beta1 = 0.5; }},
       {"beta2", [](Options& o) { o.optimizer.beta2 = 0.5; }},
       {"eps", [](Options& o) { o.optimizer.eps = 1; }},
@@ -84,11 +91,13 @@ const std::vector<Differing>& differing_options() {
       {"predivide", [](Options& o) { o.predivide = 2; }},
       {"elastic_determinism", [](Options& o) { o.elastic_determinism = true; }},
       {"overlap: rank 0 has \"true\", rank 1 has \"false\"", [](Options& o) { o.overlap = false; }},
-      {"partition: rank 0 has \"bucket\"", [](Options& o) { o.partition = PartitionKind::contiguous; }},
+      {"partition: rank 0 has \"bucket\"",
+       [](Options& o) { o.partition = PartitionKind::contiguous; }},
       {"first_bucket_bytes", [](Options& o) { o.first_bucket_bytes = 64; }},
       {"bucket_bytes", [](Options& o) { o.bucket_bytes = 64; }},
       {"zero1_reduce", [](Options& o) { o.zero1_all_reduce = true; }},
-      {"prefetch: rank 0 has \"50000000\", rank 1 has \"3\"", [](Options& o) { o.prefetch_elements = 3; }},
+      {"prefetch: rank 0 has \"50000000\", rank 1 has \"3\"",
+       [](Options& o) { o.prefetch_elements = 3; }},
       {"max_live", [](Options& o) { o.max_live_elements = 100; }},
       {"persistent", [](Options& o) { o.persistent_elements = 100; }},
   };
@@ -101,11 +110,13 @@ TEST(EngineOptions, RanksThatDifferInAnyAreRefusedBeforeTheFirstStep) {
       run_threads(2, [&](Comm& comm) {
         const Variable w(full({2, 2}, 1), true, "w");
         Options options{.engine = EngineKind::zero3};
-        if (comm.rank() == 1) differing.change(options);
+        if (comm.rank() == 1)
+          differing.change(options);
         initialize({{"u", {w}}}, options, comm);
       });
     });
-    EXPECT_NE(message.find(std::string("initialize: ranks disagree on ") + differing.named), std::string::npos)
+    EXPECT_NE(message.find(std::string("initialize: ranks disagree on ") + differing.named),
+              std::string::npos)
         << differing.named << " in: " << message;
   }
 }
@@ -133,11 +144,14 @@ TEST(EngineOptions, ParametersThatAreNoneAreRefusedByName) {
   for (const auto& [named, variable] : cases) {
     run_threads(1, [&, named = named, variable = variable](Comm& comm) {
       const Variable w(full({2, 2}, 1), true, "w");
-      const auto message = test::error_of(ErrorKind::usage, [&] { initialize({{"u", {w, variable}}}, {}, comm); });
+      const auto message = test::error_of(ErrorKind::usage, [&] {
+        initialize({{"u", {w, variable}}}, {}, comm);
+      });
       EXPECT_NE(message.find(named), std::string::npos) << message;
     });
   }
-  run_threads(1, [&](Comm& comm) { test::error_of(ErrorKind::usage, [&] { initialize({}, {}, comm); }); });
+  run_threads(
+      1, [&](Comm& comm) { test::error_of(ErrorKind::usage, [&] { initialize({}, {}, comm); }); });
 }
 
 }  // namespace

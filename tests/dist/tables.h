@@ -1,5 +1,5 @@
-// The tables of the numerics ("Memory of model states", "Traffic") as functions, for tests that hold ledgers against
-// them.
+// The tables of the numerics ("Memory of model states", "Traffic") as functions, for tests that
+// hold ledgers against them.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -21,11 +21,13 @@ struct Sizes {
     std::vector<uint64_t> owned;
   };
   Part persistent;  // parameters that stay whole; not in the next two
-  Part tied;        // units that another unit's call gathers too, since it uses a tied parameter of theirs
-  Part kept;        // what the last unit needs, where it stays from its forward to its backward
+  Part
+      tied;  // units that another unit's call gathers too, since it uses a tied parameter of theirs
+  Part kept;  // what the last unit needs, where it stays from its forward to its backward
 };
 
-// `units`: f32 parameters, all trainable, run in their order. `options`: accumulation isn't automatic.
+// `units`: f32 parameters, all trainable, run in their order. `options`: accumulation isn't
+// automatic.
 inline Sizes sizes_of(const std::vector<Unit>& units, const Options& options, int ranks) {
   std::vector<Variable> parameters;
   std::vector<int> unit_of, tied_units, last_needs;
@@ -33,14 +35,20 @@ inline Sizes sizes_of(const std::vector<Unit>& units, const Options& options, in
     for (const Variable& p : units[u].parameters) {
       const auto known = std::find(parameters.begin(), parameters.end(), p);
       const bool tied = known != parameters.end();
-      const int owner = tied ? unit_of[static_cast<size_t>(known - parameters.begin())] : static_cast<int>(u);
-      if (tied) tied_units.push_back(owner);
-      else parameters.push_back(p), unit_of.push_back(owner);
+      const int owner =
+          tied ? unit_of[static_cast<size_t>(known - parameters.begin())] : static_cast<int>(u);
+      if (tied)
+        tied_units.push_back(owner);
+      else
+        parameters.push_back(p), unit_of.push_back(owner);
       if (u + 1 == units.size() && std::count(last_needs.begin(), last_needs.end(), owner) == 0)
         last_needs.push_back(owner);
     }
   }
-  const FlatSpace space(parameters, options, ranks, options.engine == EngineKind::zero3 ? unit_of : std::vector<int>{});
+  const FlatSpace space(parameters,
+                        options,
+                        ranks,
+                        options.engine == EngineKind::zero3 ? unit_of : std::vector<int>{});
   Sizes sizes;
   sizes.phi = static_cast<uint64_t>(space.size());
   const std::vector<uint64_t> none(static_cast<size_t>(ranks));
@@ -56,10 +64,12 @@ inline Sizes sizes_of(const std::vector<Unit>& units, const Options& options, in
     for (const Message& message : bucket.messages) {
       for (int r = 0; r < ranks; ++r) {
         sizes.owned[static_cast<size_t>(r)] += static_cast<uint64_t>(message.shards.count(r));
-        sizes.reduced[static_cast<size_t>(r)] += static_cast<uint64_t>(Shards::even(message.size(), ranks).count(r));
+        sizes.reduced[static_cast<size_t>(r)] +=
+            static_cast<uint64_t>(Shards::even(message.size(), ranks).count(r));
       }
     }
-    const int unit = unit_of[static_cast<size_t>(space.parameters()[static_cast<size_t>(bucket.first)].registration)];
+    const int unit = unit_of[static_cast<size_t>(
+        space.parameters()[static_cast<size_t>(bucket.first)].registration)];
     if (bucket.persistent) {
       add(sizes.persistent, bucket, 1);
     } else {
@@ -67,7 +77,8 @@ inline Sizes sizes_of(const std::vector<Unit>& units, const Options& options, in
       add(sizes.kept, bucket, std::count(last_needs.begin(), last_needs.end(), unit));
     }
   }
-  if (sizes.kept.phi > static_cast<uint64_t>(options.prefetch_elements)) sizes.kept = {0, none};
+  if (sizes.kept.phi > static_cast<uint64_t>(options.prefetch_elements))
+    sizes.kept = {0, none};
   return sizes;
 }
 
@@ -87,14 +98,20 @@ struct ExpectedTraffic {
   }
 };
 
-inline ExpectedTraffic expected_traffic(const Options& options, const Sizes& sizes, int ranks, int rank) {
-  const auto n = static_cast<uint64_t>(ranks), k = static_cast<uint64_t>(options.micro_steps), phi = sizes.phi;
+inline ExpectedTraffic expected_traffic(const Options& options,
+                                        const Sizes& sizes,
+                                        int ranks,
+                                        int rank) {
+  const auto n = static_cast<uint64_t>(ranks), k = static_cast<uint64_t>(options.micro_steps),
+             phi = sizes.phi;
   const uint64_t element = size_of(options.precision), s = sizes.owned[static_cast<size_t>(rank)];
   const uint64_t crossing = size_of(options.communication.value_or(options.precision)) *
                             (options.accumulation == Accumulation::ranks_first ? k : 1);
   ExpectedTraffic e;
-  if (n == 1) return e;
-  const auto add_gathers = [&](const Sizes::Part& part, uint64_t times) {  // modulo 2^64: a negative number takes away
+  if (n == 1)
+    return e;
+  const auto add_gathers = [&](const Sizes::Part& part,
+                               uint64_t times) {  // modulo 2^64: a negative number takes away
     e.add_all_gather(times * element, n, part.phi, part.owned[static_cast<size_t>(rank)]);
   };
   switch (options.engine) {
@@ -135,25 +152,36 @@ struct ExpectedStates {
 
 // With Adam.
 inline ExpectedStates expected_states(const Options& options, const Sizes& sizes, int rank) {
-  const uint64_t p = size_of(options.precision), g = p, k = options.precision == DType::f32 ? 8 : 12;
-  const uint64_t phi = sizes.phi, s = sizes.owned[static_cast<size_t>(rank)], dp_owned = rank == 0 ? phi : 0;
+  const uint64_t p = size_of(options.precision), g = p,
+                 k = options.precision == DType::f32 ? 8 : 12;
+  const uint64_t phi = sizes.phi, s = sizes.owned[static_cast<size_t>(rank)],
+                 dp_owned = rank == 0 ? phi : 0;
   // Means have the dtype in which gradients cross; where it isn't theirs, both are kept.
   const uint64_t c = size_of(options.communication.value_or(options.precision));
   ExpectedStates e{p * phi, g * phi, k * phi, 4 * phi};
-  if (options.engine == EngineKind::dp) e.optimizer = k * dp_owned, e.accumulation = 4 * dp_owned;
-  if (options.engine >= EngineKind::zero1) e.optimizer = k * s, e.accumulation = 4 * s;
+  if (options.engine == EngineKind::dp)
+    e.optimizer = k * dp_owned, e.accumulation = 4 * dp_owned;
+  if (options.engine >= EngineKind::zero1)
+    e.optimizer = k * s, e.accumulation = 4 * s;
   if (options.communication.value_or(options.precision) != options.precision)
-    e.gradients += c * (options.engine == EngineKind::dp ? dp_owned : options.engine == EngineKind::ddp ? phi : s);
-  if (options.engine >= EngineKind::zero2) e.gradients = c * s;
+    e.gradients += c * (options.engine == EngineKind::dp    ? dp_owned
+                        : options.engine == EngineKind::ddp ? phi
+                                                            : s);
+  if (options.engine >= EngineKind::zero2)
+    e.gradients = c * s;
   if (options.engine >= EngineKind::zero3)
-    e.parameters = p * (s + sizes.persistent.phi - sizes.persistent.owned[static_cast<size_t>(rank)]);
+    e.parameters =
+        p * (s + sizes.persistent.phi - sizes.persistent.owned[static_cast<size_t>(rank)]);
   if (options.elastic_determinism) {
     e.accumulation *= std::bit_width(static_cast<unsigned>(options.micro_steps));
-    if (options.engine >= EngineKind::zero2) e.gradients = 0;
+    if (options.engine >= EngineKind::zero2)
+      e.gradients = 0;
     return e;
   }
-  if (options.accumulation == Accumulation::local_first) e.accumulation = 4 * phi;
-  if (options.micro_steps == 1) e.accumulation = 0;
+  if (options.accumulation == Accumulation::local_first)
+    e.accumulation = 4 * phi;
+  if (options.micro_steps == 1)
+    e.accumulation = 0;
   return e;
 }
 

@@ -1,4 +1,5 @@
-// A small language model made of autograd's ops alone, and a run of it under any engine, for the tests of engines.
+// A small language model made of autograd's ops alone, and a run of it under any engine, for the
+// tests of engines.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -18,8 +19,8 @@ struct Dropout {
   RandomKey key = {};
 };
 
-// Embedding, one block with a parameter that is used only if asked for, and a classifier; about 8,000 parameters in
-// chunks of odd sizes.
+// Embedding, one block with a parameter that is used only if asked for, and a classifier; about
+// 8,000 parameters in chunks of odd sizes.
 class TinyModel {
  public:
   // strided: the matrices' tensors aren't dense
@@ -32,19 +33,27 @@ class TinyModel {
         unused_(parameter("block.unused", {1500})),
         down_(parameter("block.down", {24, 48})),
         classifier_(tied ? table_ : parameter("head.weight", {131, 24})) {
-    units_ = {{"embed", {table_}}, {"block", {gain_, up_, up_bias_, down_}}, {"head", {classifier_}}};
-    if (with_unused) units_[1].parameters.insert(units_[1].parameters.end() - 1, unused_);
+    units_ = {
+        {"embed", {table_}}, {"block", {gain_, up_, up_bias_, down_}}, {"head", {classifier_}}};
+    if (with_unused)
+      units_[1].parameters.insert(units_[1].parameters.end() - 1, unused_);
   }
 
   std::vector<Unit> units() const { return units_; }
 
   // tokens, targets (rows) i32; use_all: block.unused takes part after all
-  Variable loss(const Tensor& tokens, const Tensor& targets, bool use_all = false, const Dropout& drop = {}) const {
+  Variable loss(const Tensor& tokens,
+                const Tensor& targets,
+                bool use_all = false,
+                const Dropout& drop = {}) const {
     const Variable x = call_unit(units_[0].hooks, [&] { return embedding(table_, tokens); });
     const Variable y = call_unit(units_[1].hooks, [&] {
-      const Variable h = linear_activation(PointwiseOp::gelu_tanh, rmsnorm(x, gain_, 1e-5f), up_, up_bias_);
+      const Variable h =
+          linear_activation(PointwiseOp::gelu_tanh, rmsnorm(x, gain_, 1e-5f), up_, up_bias_);
       const Variable sum_of_all =
-          add(x, drop.probability > 0 ? dropout(linear(h, down_), drop.probability, drop.key) : linear(h, down_));
+          add(x,
+              drop.probability > 0 ? dropout(linear(h, down_), drop.probability, drop.key)
+                                   : linear(h, down_));
       return use_all ? add(sum_of_all, mean(unused_)) : sum_of_all;
     });
     return call_unit(units_[2].hooks, [&] { return classifier_loss(y, classifier_, targets); });
@@ -53,8 +62,10 @@ class TinyModel {
  private:
   Variable parameter(const std::string& name, const Shape& shape) {
     CategoryScope scope(Category::parameters);
-    Tensor value = random_normal(shape, {.seed = 7, .op = next_++}, shape.rank() == 1 ? 1.0f : 0.0f, 0.1f);
-    if (strided_ && shape.rank() == 2) value = clone(value.transposed()).transposed();
+    Tensor value =
+        random_normal(shape, {.seed = 7, .op = next_++}, shape.rank() == 1 ? 1.0f : 0.0f, 0.1f);
+    if (strided_ && shape.rank() == 2)
+      value = clone(value.transposed()).transposed();
     return Variable(value, true, name);
   }
 
@@ -105,7 +116,8 @@ inline void collect(Outcome& outcome, Engine& engine, std::mutex& mutex) {
   }
 }
 
-// `visit(engine, step)` is called on every rank after each step, `prepare(engine)` before the first.
+// `visit(engine, step)` is called on every rank after each step, `prepare(engine)` before the
+// first.
 template <class Visit, class Prepare>
 Outcome train(const Training& r, Visit&& visit, Prepare&& prepare) {
   Outcome outcome;
@@ -119,7 +131,8 @@ Outcome train(const Training& r, Visit&& visit, Prepare&& prepare) {
     const TinyModel model(r.tied, r.with_unused, r.strided);
     for (const Unit& unit : model.units())
       for (Variable p : unit.parameters)
-        if (p.name() == r.frozen) p.set_requires_grad(false);
+        if (p.name() == r.frozen)
+          p.set_requires_grad(false);
     auto engine = initialize(model.units(), r.options, comm);
     prepare(*engine);
     const int k = r.options.micro_steps;
@@ -127,15 +140,21 @@ Outcome train(const Training& r, Visit&& visit, Prepare&& prepare) {
     for (int step = r.first_step; step < r.steps; ++step) {
       for (int j = 0; j < k; ++j) {
         const auto number = static_cast<uint64_t>((step * k + j) * r.ranks + comm.rank());
-        const Tensor tokens = random_ids(2 * number, r.rows), targets = random_ids(2 * number + 1, r.rows);
-        const RandomKey key{.seed = 13, .step = static_cast<uint64_t>(step), .first_sample = number * rows};
+        const Tensor tokens = random_ids(2 * number, r.rows),
+                     targets = random_ids(2 * number + 1, r.rows);
+        const RandomKey key{
+            .seed = 13, .step = static_cast<uint64_t>(step), .first_sample = number * rows};
         const auto forward = [&] {
-          return engine->forward([&] { return model.loss(tokens, targets, false, {r.dropout, key}); });
+          return engine->forward([&] {
+            return model.loss(tokens, targets, false, {r.dropout, key});
+          });
         };
-        for (int unused = 1; unused < r.forwards; ++unused) forward();
+        for (int unused = 1; unused < r.forwards; ++unused)
+          forward();
         engine->backward(forward());
         const StepResult result = engine->step();
-        if (!result.complete || comm.rank() != 0) continue;
+        if (!result.complete || comm.rank() != 0)
+          continue;
         outcome.loss_bits.push_back(std::bit_cast<uint32_t>(result.loss));
         outcome.norms.push_back(result.norm);
       }

@@ -19,7 +19,8 @@ class Trap {
  public:
   void set(int point) { left_ = point; }
   void pass(const std::string& where) {
-    if (left_ > 0 && --left_ == 0) throw std::runtime_error("trap at " + where);
+    if (left_ > 0 && --left_ == 0)
+      throw std::runtime_error("trap at " + where);
   }
 
  private:
@@ -30,7 +31,9 @@ class Trap {
 inline std::string caught_in(const std::function<void()>& f) {
   try {
     f();
-  } catch (const std::exception& e) { return e.what(); }
+  } catch (const std::exception& e) {
+    return e.what();
+  }
   return {};
 }
 
@@ -40,9 +43,11 @@ class TrappedModel {
   static constexpr int64_t width = 40;  // a parameter is more than a chunk
 
   TrappedModel(Trap& trap, bool tied) : trap_(trap), tied_(tied) {
-    for (Variable* p : {&a_, &b_}) trap_gradient(*p, "first");
+    for (Variable* p : {&a_, &b_})
+      trap_gradient(*p, "first");
     units_ = {{"first", {a_}}, {"second", {b_}}};
-    if (tied) units_[1].parameters.push_back(a_);
+    if (tied)
+      units_[1].parameters.push_back(a_);
   }
   const std::vector<Unit>& units() const { return units_; }
 
@@ -55,12 +60,14 @@ class TrappedModel {
       trap_hook(hooks.before_backward, unit.name + "'s before_backward");
       trap_hook(hooks.after_backward, unit.name + "'s after_backward");
     }
-    for (Variable* p : {&a_, &b_}) trap_gradient(*p, "last");
+    for (Variable* p : {&a_, &b_})
+      trap_gradient(*p, "last");
   }
 
   Variable loss(const Tensor& x) {
     trap_.pass("the closure's begin");
-    Variable h = call_unit(units_[0].hooks, [&] { return op(tanh(op(linear(op(Variable(x)), a_)))); });
+    Variable h =
+        call_unit(units_[0].hooks, [&] { return op(tanh(op(linear(op(Variable(x)), a_)))); });
     h = op(h);
     h = call_unit(units_[1].hooks, [&] {
       Variable y = op(linear(op(h), b_));
@@ -71,12 +78,14 @@ class TrappedModel {
     return result;
   }
 
-  // A whole optimizer step on data of its number and the rank; the trap springs at a point of that micro-step.
+  // A whole optimizer step on data of its number and the rank; the trap springs at a point of that
+  // micro-step.
   StepResult step(Engine& engine, int rank, int trapped_micro_step = -1, int point = 0) {
     StepResult result;
     for (int j = 0; j < engine.options().micro_steps; ++j) {
       const auto number = static_cast<uint64_t>(engine.steps() * 64 + j * 8 + rank);
-      const Tensor x = cast(random_uniform({2, width}, {.seed = 3, .op = number}), engine.options().precision);
+      const Tensor x =
+          cast(random_uniform({2, width}, {.seed = 3, .op = number}), engine.options().precision);
       trap_.set(j == trapped_micro_step ? point : 0);
       engine.backward(engine.forward([&] { return loss(x); }));
       trap_.set(0);
@@ -103,12 +112,15 @@ class TrappedModel {
   void trap_hook(std::function<void()>& hook, const std::string& where) {
     hook = [this, where, own = std::move(hook)] {
       trap_.pass("before " + where);
-      if (own) own();
+      if (own)
+        own();
       trap_.pass("after " + where);
     };
   }
   void trap_gradient(Variable& p, const std::string& which) {
-    p.on_gradient([this, which](const Variable& leaf) { trap_.pass(which + " gradient hook of " + leaf.name()); });
+    p.on_gradient([this, which](const Variable& leaf) {
+      trap_.pass(which + " gradient hook of " + leaf.name());
+    });
   }
 
   Trap& trap_;

@@ -1,5 +1,6 @@
-// Positions without a target: a step follows the mean over all its targets, however rows are dealt to micro-batches and
-// ranks, and with the same bits in every engine (numerics, rules 2, 5, 6 and 11).
+// Positions without a target: a step follows the mean over all its targets, however rows are dealt
+// to micro-batches and ranks, and with the same bits in every engine (numerics, rules 2, 5, 6 and
+// 11).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,8 +14,8 @@ namespace sg::dist::testing {
 namespace {
 
 constexpr int64_t context = 101;
-constexpr EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
-                                  EngineKind::zero3};
+constexpr EngineKind engines[] = {
+    EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
 
 // How many targets the rows of the steps have, by their number; the first of each row.
 struct Deal {
@@ -72,7 +73,8 @@ Outcome run(const Deal& deal, const Options& options, int steps = 3, bool weight
       const Targets weight{count_targets(targets), deal.rows * context};
       engine->backward(engine->forward(loss, weighted ? std::optional(weight) : std::nullopt));
       const StepResult result = engine->step();
-      if (!result.complete || comm.rank() != 0) continue;
+      if (!result.complete || comm.rank() != 0)
+        continue;
       outcome.loss_bits.push_back(std::bit_cast<uint32_t>(result.loss));
       outcome.norms.push_back(result.norm);
     }
@@ -83,11 +85,14 @@ Outcome run(const Deal& deal, const Options& options, int steps = 3, bool weight
 
 void expect_near(const Outcome& a, const Outcome& b, const std::string& what) {
   for (size_t step = 0; step < a.norms.size(); ++step) {
-    EXPECT_NEAR(std::bit_cast<float>(a.loss_bits[step]), std::bit_cast<float>(b.loss_bits[step]), 1e-6) << what;
+    EXPECT_NEAR(
+        std::bit_cast<float>(a.loss_bits[step]), std::bit_cast<float>(b.loss_bits[step]), 1e-6)
+        << what;
     EXPECT_NEAR(a.norms[step], b.norms[step], 1e-6) << what << ", norm of step " << step;
   }
   for (const auto& [name, values] : a.state)
-    for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], b.state.at(name)[i], 1e-6) << what << name;
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(values[i], b.state.at(name)[i], 1e-6) << what << name;
 }
 
 TEST(Weights, RowsOfOtherLengthsGiveTheSameStepHoweverTheyAreDealt) {
@@ -96,10 +101,14 @@ TEST(Weights, RowsOfOtherLengthsGiveTheSameStepHoweverTheyAreDealt) {
   for (const Deal& deal : {Deal{1, 2, 1}, Deal{2, 1, 1}}) {
     for (int form = 0; form < 5; ++form) {
       Options o = options_of(EngineKind::ddp, deal);
-      if (form == 1) o.prescale_gradients = true;
-      if (form == 2) o.predivide = 2;
-      if (form == 3) o.elastic_determinism = true, o.accumulation = Accumulation::ranks_first;
-      if (form == 4) o.accumulation = Accumulation::ranks_first;
+      if (form == 1)
+        o.prescale_gradients = true;
+      if (form == 2)
+        o.predivide = 2;
+      if (form == 3)
+        o.elastic_determinism = true, o.accumulation = Accumulation::ranks_first;
+      if (form == 4)
+        o.accumulation = Accumulation::ranks_first;
       expect_near(run(deal, o), expected, fmt::format("{} ranks, form {}: ", deal.ranks, form));
     }
   }
@@ -132,7 +141,8 @@ TEST(Weights, LossNormAndStepAreThoseOfTheTargetsAlone) {
         tokens.insert(tokens.end(), in.begin(), in.begin() + count);
         targets.insert(targets.end(), out.begin(), out.begin() + count);
       }
-      engine->backward(engine->forward([&] { return model.loss(from_vector(tokens), from_vector(targets)); }));
+      engine->backward(
+          engine->forward([&] { return model.loss(from_vector(tokens), from_vector(targets)); }));
       const StepResult result = engine->step();
       expected.loss_bits.push_back(std::bit_cast<uint32_t>(result.loss));
       expected.norms.push_back(result.norm);
@@ -143,7 +153,8 @@ TEST(Weights, LossNormAndStepAreThoseOfTheTargetsAlone) {
 }
 
 TEST(Weights, EveryEngineHasDdpsBits) {
-  for (const Deal& deal : {Deal{2, 2, 1}, Deal{3, 1, 2, {11, 101, 7}}, Deal{2, 2, 1, {0, 50, 101}}}) {
+  for (const Deal& deal :
+       {Deal{2, 2, 1}, Deal{3, 1, 2, {11, 101, 7}}, Deal{2, 2, 1, {0, 50, 101}}}) {
     for (const DType precision : {DType::f32, DType::f16}) {
       Options o = options_of(EngineKind::ddp, deal);
       o.precision = precision;
@@ -151,7 +162,8 @@ TEST(Weights, EveryEngineHasDdpsBits) {
       const Outcome expected = run(deal, o);
       for (const EngineKind kind : engines) {
         o.engine = kind;
-        EXPECT_EQ(run(deal, o), expected) << name_of(kind) << ", " << deal.ranks << " ranks, " << name_of(precision);
+        EXPECT_EQ(run(deal, o), expected)
+            << name_of(kind) << ", " << deal.ranks << " ranks, " << name_of(precision);
       }
     }
   }
@@ -190,14 +202,16 @@ TEST(Weights, ABackwardPassWithoutTargetsLeavesNoTrace) {
         };
         engine->backward(engine->forward(loss, Targets{deal.targets[rank], context}));
         const StepResult result = engine->step();
-        if (rank == 0) losses.push_back(result.loss);
+        if (rank == 0)
+          losses.push_back(result.loss);
       }
     });
     return losses;
   };
   const std::vector<float> expected = losses_of(EngineKind::ddp, false);
   EXPECT_NE(expected[0], expected[2]);
-  for (const EngineKind kind : engines) EXPECT_EQ(losses_of(kind, true), expected) << name_of(kind);
+  for (const EngineKind kind : engines)
+    EXPECT_EQ(losses_of(kind, true), expected) << name_of(kind);
 }
 
 TEST(Weights, AStepWithoutAnyTargetNamesItselfAndIsDropped) {
@@ -207,7 +221,8 @@ TEST(Weights, AStepWithoutAnyTargetNamesItselfAndIsDropped) {
       Options o = options_of(kind, deal);
       o.precision = precision;
       const std::string message = test::error_of(ErrorKind::numeric, [&] { run(deal, o); });
-      EXPECT_NE(message.find("step 1: none of its 2 micro-batches has a target"), std::string::npos) << message;
+      EXPECT_NE(message.find("step 1: none of its 2 micro-batches has a target"), std::string::npos)
+          << message;
     }
   }
 }
@@ -215,7 +230,8 @@ TEST(Weights, AStepWithoutAnyTargetNamesItselfAndIsDropped) {
 TEST(Weights, AreRefusedWhereTheyAreMissingOrWrong) {
   const Deal deal{1, 1, 1, {11}};
   const Options options = options_of(EngineKind::ddp, deal);
-  const std::string missing = test::error_of(ErrorKind::usage, [&] { run(deal, options, 1, false); });
+  const std::string missing =
+      test::error_of(ErrorKind::usage, [&] { run(deal, options, 1, false); });
   EXPECT_NE(missing.find("90 of 101 positions have no target"), std::string::npos) << missing;
 
   struct Case {
@@ -227,7 +243,9 @@ TEST(Weights, AreRefusedWhereTheyAreMissingOrWrong) {
       {{11, 0}, {}, "11 targets of 0 positions"},
       {{11, 10}, {}, "11 targets of 10 positions"},
       {{-1, 101}, {}, "-1 targets of 101 positions"},
-      {{11, 101}, {11, 202}, "targets of 202 positions in a step whose micro-batches before are of 101"},
+      {{11, 101},
+       {11, 202},
+       "targets of 202 positions in a step whose micro-batches before are of 101"},
   };
   for (const Case& c : cases) {
     run_threads(group_of(1), [&](Comm& comm) {
@@ -236,10 +254,12 @@ TEST(Weights, AreRefusedWhereTheyAreMissingOrWrong) {
       o.micro_steps = 2;
       auto engine = initialize(model.units(), o, comm);
       const auto step = [&](const Targets& t) {
-        engine->backward(engine->forward([&] { return model.loss(tokens_of(deal, 0), targets_of(deal, 0)); }, t));
+        engine->backward(engine->forward(
+            [&] { return model.loss(tokens_of(deal, 0), targets_of(deal, 0)); }, t));
         engine->step();
       };
-      const std::string message = test::error_of(ErrorKind::usage, [&] { step(c.first), step(c.second); });
+      const std::string message =
+          test::error_of(ErrorKind::usage, [&] { step(c.first), step(c.second); });
       EXPECT_NE(message.find(c.message), std::string::npos) << message;
     });
   }
@@ -258,7 +278,8 @@ TEST(Weights, AreOverTheSameNumberOfPositionsOnAllRanks) {
       engine->step();
     });
   });
-  EXPECT_NE(message.find("targets of 102 positions at rank 1, of 101 before"), std::string::npos) << message;
+  EXPECT_NE(message.find("targets of 102 positions at rank 1, of 101 before"), std::string::npos)
+      << message;
 }
 
 }  // namespace

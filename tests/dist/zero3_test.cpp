@@ -1,4 +1,5 @@
-// ZeRO-3's own options: none changes a bit, and each keeps what it promises. Models that are created sharded.
+// ZeRO-3's own options: none changes a bit, and each keeps what it promises. Models that are
+// created sharded.
 #include <gtest/gtest.h>
 
 #include "core/ops.h"
@@ -40,7 +41,12 @@ TEST(Zero3, ThresholdAndBudgetsDontChangeBits) {
             r.options.max_live_elements = live;
             r.options.overlap = overlap;
             EXPECT_TRUE(train(r) == reference)
-                << fmt::format("below {} ahead {} live {} overlap {} tied {}", persistent, ahead, live, overlap, tied);
+                << fmt::format("below {} ahead {} live {} overlap {} tied {}",
+                               persistent,
+                               ahead,
+                               live,
+                               overlap,
+                               tied);
           }
         }
       }
@@ -65,12 +71,14 @@ TEST(Zero3, NoMoreIsLiveThanAllowed) {
   r.options.max_live_elements = block_size;
   EXPECT_EQ(train(r).memory[0].peak(Category::live), 2 * static_cast<uint64_t>(block_size));
   r.options.max_live_elements = 0;  // any: the embedding is there while the block runs
-  EXPECT_EQ(train(r).memory[0].peak(Category::live), 2 * static_cast<uint64_t>(block_size + table_size));
+  EXPECT_EQ(train(r).memory[0].peak(Category::live),
+            2 * static_cast<uint64_t>(block_size + table_size));
   r.options.max_live_elements = block_size - 1;
   const std::string message = test::error_of(ErrorKind::usage, [&] { train(r); });
-  EXPECT_NE(message.find(
-                fmt::format("block needs {} parameters at once, at most {} may be live", block_size, block_size - 1)),
-            std::string::npos)
+  EXPECT_NE(
+      message.find(fmt::format(
+          "block needs {} parameters at once, at most {} may be live", block_size, block_size - 1)),
+      std::string::npos)
       << message;
 }
 

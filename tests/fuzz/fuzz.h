@@ -1,4 +1,5 @@
-// What every fuzz program shares: random numbers, the command line, and a failing case that can be run alone.
+// What every fuzz program shares: random numbers, the command line, and a failing case that can be
+// run alone.
 //
 //   int main(int argc, char** argv) {
 //     return sg::fuzz::run(argc, argv, {.count = 1000}, [](sg::fuzz::Random& random) {
@@ -7,7 +8,8 @@
 //     });
 //   }
 //
-// Case i draws from a generator of its own, made of the seed and i, so that `--first i --count 1` runs it alone.
+// Case i draws from a generator of its own, made of the seed and i, so that `--first i --count 1`
+// runs it alone.
 #pragma once
 #include <fmt/format.h>
 
@@ -24,7 +26,8 @@
 
 namespace sg::fuzz {
 
-// splitmix64 (Steele, Lea and Flood, 2014): the same numbers on every platform, which std::distributions aren't.
+// splitmix64 (Steele, Lea and Flood, 2014): the same numbers on every platform, which
+// std::distributions aren't.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -60,7 +63,8 @@ struct Failure : std::runtime_error {
 };
 template <class... Args>
 void expect(bool ok, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) throw Failure(fmt::format(format, std::forward<Args>(args)...));
+  if (!ok)
+    throw Failure(fmt::format(format, std::forward<Args>(args)...));
 }
 
 struct Settings {
@@ -77,7 +81,8 @@ class Progress {
  public:
   void at(int64_t done, int64_t count) {
     const auto now = std::chrono::steady_clock::now();
-    if (now - last_ < std::chrono::seconds(10)) return;
+    if (now - last_ < std::chrono::seconds(10))
+      return;
     last_ = now;
     fmt::print(stderr, "{} of {} cases\n", done, count);
   }
@@ -93,7 +98,12 @@ bool passes(const std::string& program, const Settings& s, int64_t i, Case& one)
     one(random);
     return true;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "case {}: {}\nrun it alone: {} --seed {} --first {} --count 1\n", i, e.what(), program, s.seed,
+    fmt::print(stderr,
+               "case {}: {}\nrun it alone: {} --seed {} --first {} --count 1\n",
+               i,
+               e.what(),
+               program,
+               s.seed,
                i);
     return false;
   }
@@ -101,23 +111,34 @@ bool passes(const std::string& program, const Settings& s, int64_t i, Case& one)
 
 }  // namespace detail
 
-// Runs the cases first … first + count − 1; ends with 1 at the first that throws, with 2 on a wrong command line.
+// Runs the cases first … first + count − 1; ends with 1 at the first that throws, with 2 on a wrong
+// command line.
 template <class Case>
 int run(int argc, char** argv, Settings s, Case one) {
   CLI::App app("Random cases against a plain reference");
   const char* const environment = std::getenv("SG_LONG");
   bool longer = environment && std::string(environment) == "1";
   app.add_option("--seed", s.seed, "of all random numbers")->capture_default_str();
-  app.add_option("--count", s.count, "cases to run")->capture_default_str()->check(CLI::NonNegativeNumber);
-  app.add_option("--first", s.first, "number of the first case")->capture_default_str()->check(CLI::NonNegativeNumber);
-  app.add_flag("--long", longer, fmt::format("{} times as many cases; SG_LONG=1 says the same", s.long_factor));
+  app.add_option("--count", s.count, "cases to run")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--first", s.first, "number of the first case")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--long",
+               longer,
+               fmt::format("{} times as many cases; SG_LONG=1 says the same", s.long_factor));
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? 0 : 2; }
-  if (longer && s.count > 1) s.count *= s.long_factor;
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (longer && s.count > 1)
+    s.count *= s.long_factor;
   detail::Progress progress;
   for (int64_t i = 0; i < s.count; ++i) {
-    if (!detail::passes(argv[0], s, s.first + i, one)) return 1;
+    if (!detail::passes(argv[0], s, s.first + i, one))
+      return 1;
     progress.at(i + 1, s.count);
   }
   fmt::print("{} cases of seed {} passed\n", s.count, s.seed);

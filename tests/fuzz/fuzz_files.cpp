@@ -1,5 +1,5 @@
-// Files that were changed at random: each is read for what it holds or refused by a typed error, quickly and without
-// taking memory that it only claims to need.
+// Files that were changed at random: each is read for what it holds or refused by a typed error,
+// quickly and without taking memory that it only claims to need.
 
 // Test: Fuzz.Files --count 3000
 #include <sys/resource.h>
@@ -32,9 +32,24 @@ constexpr int64_t most_memory = int64_t{1} << 20;  // KiB of the process
 
 // Values that are more than they seem.
 std::string strange_text(fuzz::Random& random) {
-  return random.pick<const char*>({"-1", "0", "1e400", "1e300", "9223372036854775807", "18446744073709551615", "1.5",
-                                   "null", "true", "\"\"", "[]", "{}", "[[[[[[[[", "\"seven\"", "NaN", "\xFF\xFE",
-                                   "1e-400", "4294967296"});
+  return random.pick<const char*>({"-1",
+                                   "0",
+                                   "1e400",
+                                   "1e300",
+                                   "9223372036854775807",
+                                   "18446744073709551615",
+                                   "1.5",
+                                   "null",
+                                   "true",
+                                   "\"\"",
+                                   "[]",
+                                   "{}",
+                                   "[[[[[[[[",
+                                   "\"seven\"",
+                                   "NaN",
+                                   "\xFF\xFE",
+                                   "1e-400",
+                                   "4294967296"});
 }
 
 // A place of the text, seldom at its end.
@@ -46,13 +61,16 @@ void change_bytes(fuzz::Random& random, std::string& text) {
   const size_t at = place(random, text), length = static_cast<size_t>(random.between(1, 8));
   switch (random.between(0, 5)) {
     case 0:
-      if (at < text.size()) text[at] = static_cast<char>(text[at] ^ (1 << random.between(0, 7)));
+      if (at < text.size())
+        text[at] = static_cast<char>(text[at] ^ (1 << random.between(0, 7)));
       return;
     case 1: text.resize(at); return;
     case 2: text.erase(at, length); return;
     case 3: text.insert(at, text.substr(place(random, text), length * 4)); return;
     case 4:
-      text.replace(at, std::min(length, text.size() - at), std::string(length, static_cast<char>(random.next())));
+      text.replace(at,
+                   std::min(length, text.size() - at),
+                   std::string(length, static_cast<char>(random.next())));
       return;
     default: text.insert(at, strange_text(random)); return;
   }
@@ -63,8 +81,10 @@ void change_json(fuzz::Random& random, json& value) {
   if (value.is_structured() && !value.empty() && random.chance(0.85)) {
     auto member = value.begin();
     std::advance(member, random.between(0, static_cast<int64_t>(value.size()) - 1));
-    if (random.chance(0.1)) value.erase(member);
-    else change_json(random, *member);
+    if (random.chance(0.1))
+      value.erase(member);
+    else
+      change_json(random, *member);
     return;
   }
   const json other = json::parse(strange_text(random), nullptr, false);
@@ -76,7 +96,8 @@ std::string changed(fuzz::Random& random, std::string text) {
     change_json(random, value);
     return value.dump(-1, ' ', false, json::error_handler_t::replace);
   }
-  for (int64_t i = random.between(1, 3); i > 0; --i) change_bytes(random, text);
+  for (int64_t i = random.between(1, 3); i > 0; --i)
+    change_bytes(random, text);
   return text;
 }
 
@@ -87,9 +108,12 @@ bool accepted(const std::function<void()>& read) {
     return true;
   } catch (const Error& e) {
     const std::string message = e.what();
-    fuzz::expect(e.kind() == ErrorKind::bad_input || e.kind() == ErrorKind::usage, "an error of kind {}: {}",
-                 e.exit_code(), message);
-    fuzz::expect(message.find("json.exception") == std::string::npos, "a parser's own message: {}", message);
+    fuzz::expect(e.kind() == ErrorKind::bad_input || e.kind() == ErrorKind::usage,
+                 "an error of kind {}: {}",
+                 e.exit_code(),
+                 message);
+    fuzz::expect(
+        message.find("json.exception") == std::string::npos, "a parser's own message: {}", message);
     return false;
   }
 }
@@ -102,9 +126,12 @@ const test::TemporaryFolder& folder() {
 std::string valid_safetensors() {
   const std::string path = folder() / "valid";
   AtomicFileWriter file(path);
-  SafetensorsWriter writer(file, {{"a", DType::f32, {2, 3}}, {"b", DType::i64, {0}}, {"c", DType::bf16, {5}}},
-                           {{"k", "v"}});
-  for (const auto& [dtype, shape] : {std::pair(DType::f32, Shape{2, 3}), {DType::i64, {0}}, {DType::bf16, {5}}})
+  SafetensorsWriter writer(
+      file,
+      {{"a", DType::f32, {2, 3}}, {"b", DType::i64, {0}}, {"c", DType::bf16, {5}}},
+      {{"k", "v"}});
+  for (const auto& [dtype, shape] :
+       {std::pair(DType::f32, Shape{2, 3}), {DType::i64, {0}}, {DType::bf16, {5}}})
     writer.write(zeros(shape, dtype));
   file.commit();
   return contents_of(path);
@@ -117,24 +144,30 @@ void safetensors(fuzz::Random& random) {
   accepted([&] {
     const SafetensorsReader reader(path);
     uint64_t bytes = 0;
-    for (const auto& entry : reader.entries()) bytes += reader.read(entry).bytes();
+    for (const auto& entry : reader.entries())
+      bytes += reader.read(entry).bytes();
     uint64_t header = 0;
     std::memcpy(&header, text.data(), sizeof header);
-    fuzz::expect(8 + header + bytes == text.size(), "{} bytes of data, a header of {}, a file of {}", bytes, header,
+    fuzz::expect(8 + header + bytes == text.size(),
+                 "{} bytes of data, a header of {}, a file of {}",
+                 bytes,
+                 header,
                  text.size());
   });
 }
 
-// A checkpoint of two arrays, and one of its files changed; half of the manifests have a right hash all the same.
+// A checkpoint of two arrays, and one of its files changed; half of the manifests have a right hash
+// all the same.
 void checkpoint(fuzz::Random& random) {
   static const std::string out = folder() / "run", tag = out + "/t",
                            names[] = {"/manifest.json", "/shard-00000-of-00001.safetensors"};
   static const std::string valid[] = {
       [] {
-        dist::save_checkpoint(
-            out, {.tag = "t",
-                  .step = 3,
-                  .entries = {{"w", "master", {4}, 0, 4, full({4}, 7)}, {"v", "frozen", {2, 2}, 0, 4, full({4}, 8)}}});
+        dist::save_checkpoint(out,
+                              {.tag = "t",
+                               .step = 3,
+                               .entries = {{"w", "master", {4}, 0, 4, full({4}, 7)},
+                                           {"v", "frozen", {2, 2}, 0, 4, full({4}, 8)}}});
         return contents_of(tag + names[0]);
       }(),
       contents_of(tag + names[1])};
@@ -142,7 +175,8 @@ void checkpoint(fuzz::Random& random) {
   put(tag + names[0], valid[0]);
   put(tag + names[1], valid[1]);
   std::string text = changed(random, valid[shard]);
-  if (json manifest = json::parse(text, nullptr, false); !shard && manifest.is_object() && random.chance(0.7)) {
+  if (json manifest = json::parse(text, nullptr, false);
+      !shard && manifest.is_object() && random.chance(0.7)) {
     manifest.erase("sha256");
     manifest["sha256"] = sha256(manifest.dump(-1, ' ', false, json::error_handler_t::replace));
     text = manifest.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -163,7 +197,8 @@ void saved_run(fuzz::Random& random) {
   models::SavedRun run;
   run.family = "gpt2";
   run.size.size = "nano";
-  run.size.layers = run.size.heads = 2, run.size.width = 16, run.size.context = 8, run.size.vocab = 256;
+  run.size.layers = run.size.heads = 2, run.size.width = 16, run.size.context = 8,
+  run.size.vocab = 256;
   run.tokenizer = models::Tokenizer(models::ByteTokenizer{}).to_json();
   run.steps = 2;
   run.record.losses = {1, 2}, run.record.loss_scales = {1, 1}, run.record.skipped = {"", ""};
@@ -171,14 +206,20 @@ void saved_run(fuzz::Random& random) {
   run.record.samples = 4, run.record.applied = 2;
   const std::string record = changed(random, run.record.text());
   json whole = json::parse(run.text());
-  if (random.chance(0.5)) whole["record"] = record;
-  const std::string text =
-      random.chance(0.5) ? whole.dump(-1, ' ', false, json::error_handler_t::replace) : changed(random, run.text());
+  if (random.chance(0.5))
+    whole["record"] = record;
+  const std::string text = random.chance(0.5)
+                               ? whole.dump(-1, ' ', false, json::error_handler_t::replace)
+                               : changed(random, run.text());
   accepted([&] {
     const models::SavedRun read = models::SavedRun::parse(text, "run");
-    fuzz::expect(*read.size.layers > 0 && *read.size.width > 0 && *read.size.vocab > 0, "sizes of a model: {}", text);
-    fuzz::expect(read.record.losses.size() == read.record.skipped.size() && read.record.samples >= 0,
-                 "a record that can't be: {}", text);
+    fuzz::expect(*read.size.layers > 0 && *read.size.width > 0 && *read.size.vocab > 0,
+                 "sizes of a model: {}",
+                 text);
+    fuzz::expect(
+        read.record.losses.size() == read.record.skipped.size() && read.record.samples >= 0,
+        "a record that can't be: {}",
+        text);
   });
   accepted([&] { models::Tokenizer::from_json(changed(random, run.tokenizer), "tokenizer"); });
 }
@@ -186,9 +227,12 @@ void saved_run(fuzz::Random& random) {
 void config(fuzz::Random& random) {
   static const std::string valid =
       R"({"train_batch_size": 8, "gradient_accumulation_steps": 2, "gradient_clipping": 1.0,
-    "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "betas": [0.9, 0.95], "weight_decay": 0.1}},
-    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.001, "warmup_num_steps": 10}},
-    "zero_optimization": {"stage": 2, "reduce_bucket_size": 500000, "overlap_comm": true}, "bf16": {"enabled": true}})";
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "betas": [0.9, 0.95],
+                                             "weight_decay": 0.1}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.001,
+                                                "warmup_num_steps": 10}},
+    "zero_optimization": {"stage": 2, "reduce_bucket_size": 500000, "overlap_comm": true},
+    "bf16": {"enabled": true}})";
   const std::string text = changed(random, valid);
   accepted([&] { dist::parse_config(text, "config").options(2); });
 }
@@ -201,16 +245,19 @@ void tokens(fuzz::Random& random) {
     words[0] = 20240520, words[1] = 1, words[2] = 300;
     text.assign(reinterpret_cast<const char*>(words.data()), 1024);
   }
-  for (int i = 0; i < 300; ++i) text += {static_cast<char>(i % 50), 0};
+  for (int i = 0; i < 300; ++i)
+    text += {static_cast<char>(i % 50), 0};
   const std::string path = folder() / "tokens.bin";
   put(path, changed(random, text));
   accepted([&] {
     const models::TokenDataset data(path, 50);
     fuzz::expect(data.size() <= 1024, "{} ids", data.size());
     const Tensor ids = data.validation_batch(0, 1, 4).tokens;
-    for (const int32_t id : ids.to_vector<int32_t>()) fuzz::expect(0 <= id && id < 50, "id {}", id);
+    for (const int32_t id : ids.to_vector<int32_t>())
+      fuzz::expect(0 <= id && id < 50, "id {}", id);
   });
-  put(path, changed(random, "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich 🦔"));
+  put(path,
+      changed(random, "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich 🦔"));
   accepted([&] { models::TextDataset(path, models::CharTokenizer{}).training_windows(4); });
 }
 
@@ -231,4 +278,6 @@ void one_case(fuzz::Random& random) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return sg::fuzz::run(argc, argv, {.count = 3000, .long_factor = 20}, one_case); }
+int main(int argc, char** argv) {
+  return sg::fuzz::run(argc, argv, {.count = 3000, .long_factor = 20}, one_case);
+}

@@ -1,5 +1,6 @@
-// Random models for fuzz_engines: units of random layers, tied, frozen, empty and unused parameters, units within units
-// and units that are never entered. A plan is drawn once; every rank of every run builds its own model of it.
+// Random models for fuzz_engines: units of random layers, tied, frozen, empty and unused
+// parameters, units within units and units that are never entered. A plan is drawn once; every rank
+// of every run builds its own model of it.
 #pragma once
 #include <fmt/ranges.h>
 
@@ -43,20 +44,28 @@ struct ModelPlan {
 };
 
 inline std::string text_of(const ModelPlan& plan) {
-  static const char* const kinds[] = {"linear", "bias", "gain", "norm", "mean_of", "sum_of", "tanh", "dropout"};
-  std::string text = fmt::format("width {}, {} classes by p{}\n ", plan.width, plan.classes, plan.classifier);
+  static const char* const kinds[] = {
+      "linear", "bias", "gain", "norm", "mean_of", "sum_of", "tanh", "dropout"};
+  std::string text =
+      fmt::format("width {}, {} classes by p{}\n ", plan.width, plan.classes, plan.classifier);
   for (size_t i = 0; i < plan.parameters.size(); ++i)
-    text += fmt::format(" p{} {}{}", i, plan.parameters[i].shape, plan.parameters[i].trained ? "" : " frozen");
+    text += fmt::format(
+        " p{} {}{}", i, plan.parameters[i].shape, plan.parameters[i].trained ? "" : " frozen");
   for (size_t u = 0; u < plan.units.size(); ++u) {
     const UnitPlan& unit = plan.units[u];
-    text += fmt::format("\n  unit{}{}{}{}{}, parameters [{}]:", u,
+    text += fmt::format("\n  unit{}{}{}{}{}, parameters [{}]:",
+                        u,
                         unit.within >= 0 ? fmt::format(" within unit{}", unit.within) : "",
-                        unit.calls > 1 ? " twice" : "", unit.entered ? "" : " not entered",
-                        unit.recomputed ? " recomputed" : "", fmt::join(unit.parameters, " "));
+                        unit.calls > 1 ? " twice" : "",
+                        unit.entered ? "" : " not entered",
+                        unit.recomputed ? " recomputed" : "",
+                        fmt::join(unit.parameters, " "));
     for (const LayerPlan& layer : unit.layers)
-      text +=
-          fmt::format(" {}{}{}{}", kinds[layer.kind], layer.parameter >= 0 ? fmt::format(" p{}", layer.parameter) : "",
-                      layer.recomputed ? " recomputed" : "", layer.some_ranks ? " on some ranks" : "");
+      text += fmt::format(" {}{}{}{}",
+                          kinds[layer.kind],
+                          layer.parameter >= 0 ? fmt::format(" p{}", layer.parameter) : "",
+                          layer.recomputed ? " recomputed" : "",
+                          layer.some_ranks ? " on some ranks" : "");
   }
   return text;
 }
@@ -69,8 +78,10 @@ class PlanMaker {
     plan_.width = random_.pick({1, 3, 17, 33, 40});
     plan_.classes = random_.pick({2, 9, 31, 67});
     const int64_t units = random_.between(2, 6);
-    for (int64_t u = 0; u < units; ++u) add_unit(u);
-    plan_.units[0].parameters.insert(plan_.units[0].parameters.begin(), add_parameter({plan_.classes, plan_.width}));
+    for (int64_t u = 0; u < units; ++u)
+      add_unit(u);
+    plan_.units[0].parameters.insert(plan_.units[0].parameters.begin(),
+                                     add_parameter({plan_.classes, plan_.width}));
     plan_.units[0].within = -1;
     UnitPlan& head = plan_.units.back();
     head.within = -1;
@@ -89,7 +100,8 @@ class PlanMaker {
   }
   static void add_to(UnitPlan& unit, int parameter) {
     for (int known : unit.parameters)
-      if (known == parameter) return;
+      if (known == parameter)
+        return;
     unit.parameters.push_back(parameter);
   }
 
@@ -97,7 +109,8 @@ class PlanMaker {
   int parameter_of(const Shape& shape) {
     std::vector<int> like;
     for (size_t i = 0; i < plan_.parameters.size(); ++i)
-      if (plan_.parameters[i].shape == shape) like.push_back(static_cast<int>(i));
+      if (plan_.parameters[i].shape == shape)
+        like.push_back(static_cast<int>(i));
     return !like.empty() && random_.chance(0.2) ? random_.pick(like) : add_parameter(shape);
   }
 
@@ -110,8 +123,12 @@ class PlanMaker {
       case LayerPlan::bias:
       case LayerPlan::gain:
       case LayerPlan::norm: layer.parameter = parameter_of({w}); break;
-      case LayerPlan::mean_of: layer.parameter = parameter_of({random_.pick<int64_t>({1, 5, 1024, 1500})}); break;
-      case LayerPlan::sum_of: layer.parameter = parameter_of(random_.chance(0.5) ? Shape{0} : Shape{3, 0}); break;
+      case LayerPlan::mean_of:
+        layer.parameter = parameter_of({random_.pick<int64_t>({1, 5, 1024, 1500})});
+        break;
+      case LayerPlan::sum_of:
+        layer.parameter = parameter_of(random_.chance(0.5) ? Shape{0} : Shape{3, 0});
+        break;
       default: break;
     }
     layer.recomputed = random_.chance(0.1);
@@ -123,14 +140,19 @@ class PlanMaker {
     UnitPlan unit;
     for (int64_t n = random_.between(0, 4); n > 0; --n) {
       unit.layers.push_back(layer());
-      if (unit.layers.back().parameter >= 0) add_to(unit, unit.layers.back().parameter);
+      if (unit.layers.back().parameter >= 0)
+        add_to(unit, unit.layers.back().parameter);
     }
-    if (random_.chance(0.2)) add_to(unit, add_parameter({random_.pick<int64_t>({0, 1, 2000})}));  // nobody uses it
-    if (u > 1 && random_.chance(0.2)) unit.within = static_cast<int>(random_.between(1, u - 1));
-    if (random_.chance(0.1)) unit.calls = 2;
+    if (random_.chance(0.2))
+      add_to(unit, add_parameter({random_.pick<int64_t>({0, 1, 2000})}));  // nobody uses it
+    if (u > 1 && random_.chance(0.2))
+      unit.within = static_cast<int>(random_.between(1, u - 1));
+    if (random_.chance(0.1))
+      unit.calls = 2;
     unit.entered = !random_.chance(0.1);
     if (!unit.entered)  // ranks must enter alike what they use, or zero3 refuses it
-      for (LayerPlan& layer : unit.layers) layer.some_ranks = false;
+      for (LayerPlan& layer : unit.layers)
+        layer.some_ranks = false;
     unit.recomputed = u > 0 && random_.chance(0.1);
     plan_.units.push_back(std::move(unit));
   }
@@ -147,7 +169,8 @@ class Trap {
  public:
   void set(int64_t point) { left_ = point; }
   void pass() {
-    if (left_ > 0 && --left_ == 0) throw Trapped();
+    if (left_ > 0 && --left_ == 0)
+      throw Trapped();
   }
 
  private:
@@ -166,7 +189,8 @@ class RandomModel {
     }
     for (size_t u = 0; u < plan.units.size(); ++u) {
       Unit unit{fmt::format("unit{}", u), {}};
-      for (int p : plan.units[u].parameters) unit.parameters.push_back(at(p));
+      for (int p : plan.units[u].parameters)
+        unit.parameters.push_back(at(p));
       units_.push_back(std::move(unit));
     }
   }
@@ -184,8 +208,10 @@ class RandomModel {
     Variable x = trapped(embedded);
     const size_t last = units_.size() - 1;
     for (size_t u = 1; u < last; ++u)
-      if (plan_.units[u].within < 0) x = call(u, x);
-    return run(last, [&] { return classifier_loss(layers(last, x), at(plan_.classifier), targets); });
+      if (plan_.units[u].within < 0)
+        x = call(u, x);
+    return run(last,
+               [&] { return classifier_loss(layers(last, x), at(plan_.classifier), targets); });
   }
 
  private:
@@ -212,14 +238,19 @@ class RandomModel {
 
   Variable layers(size_t u, Variable x) {
     for (const LayerPlan& layer : plan_.units[u].layers) {
-      if (layer.some_ranks && (where_.rank + static_cast<int>(where_.step)) % 2 != 0) continue;
+      if (layer.some_ranks && (where_.rank + static_cast<int>(where_.step)) % 2 != 0)
+        continue;
       const uint64_t draw = draws_++;
-      const auto forward = [this, &layer, draw](const Variable& in) { return apply(layer, in, draw); };
+      const auto forward = [this, &layer, draw](const Variable& in) {
+        return apply(layer, in, draw);
+      };
       x = layer.recomputed ? recompute(forward, x) : forward(x);
-      if (!layer.some_ranks) x = trapped(x);
+      if (!layer.some_ranks)
+        x = trapped(x);
     }
     for (size_t inner = u + 1; inner < units_.size(); ++inner)
-      if (plan_.units[inner].within == static_cast<int>(u)) x = call(inner, x);
+      if (plan_.units[inner].within == static_cast<int>(u))
+        x = call(inner, x);
     return x;
   }
 
@@ -232,7 +263,10 @@ class RandomModel {
       case LayerPlan::mean_of: return add(x, mean(at(layer.parameter)));
       case LayerPlan::sum_of: return add(x, sum(at(layer.parameter)));
       case LayerPlan::dropout:
-        return dropout(x, 0.3f, {.seed = 13, .op = draw, .step = where_.step, .first_sample = where_.first_sample});
+        return dropout(
+            x,
+            0.3f,
+            {.seed = 13, .op = draw, .step = where_.step, .first_sample = where_.first_sample});
       default: return sg::tanh(x);
     }
   }

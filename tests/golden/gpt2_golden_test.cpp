@@ -20,7 +20,8 @@ constexpr int64_t updates = 10;
 nn::StateDict read_all(const std::string& file) {
   const SafetensorsReader reader(folder + file);
   nn::StateDict tensors;
-  for (const auto& entry : reader.entries()) tensors.emplace(entry.name, reader.read(entry));
+  for (const auto& entry : reader.entries())
+    tensors.emplace(entry.name, reader.read(entry));
   return tensors;
 }
 
@@ -30,25 +31,31 @@ const nn::StateDict& golden() {
 }
 
 std::unique_ptr<Gpt2> model() {
-  auto model = std::make_unique<Gpt2>(Gpt2Options{.layers = 2, .heads = 2, .width = 32, .context = 16, .vocab = 97});
+  auto model = std::make_unique<Gpt2>(
+      Gpt2Options{.layers = 2, .heads = 2, .width = 32, .context = 16, .vocab = 97});
   model->load_state(from_hugging_face(read_all("gpt2_weights.safetensors"), *model));
   return model;
 }
 
-Tensor batch(const char* name, int64_t i) { return contiguous(golden().at(name).select(0, i)); }
+Tensor batch(const char* name, int64_t i) {
+  return contiguous(golden().at(name).select(0, i));
+}
 
 double norm(const std::vector<float>& x) {
   double sum = 0;
-  for (const float v : x) sum += static_cast<double>(v) * v;
+  for (const float v : x)
+    sum += static_cast<double>(v) * v;
   return std::sqrt(sum);
 }
 std::vector<float> difference(std::vector<float> a, const std::vector<float>& b) {
-  for (size_t i = 0; i < a.size(); ++i) a[i] -= b[i];
+  for (size_t i = 0; i < a.size(); ++i)
+    a[i] -= b[i];
   return a;
 }
 double largest(const std::vector<float>& x) {
   double largest = 0;
-  for (const float v : x) largest = std::max(largest, std::abs(static_cast<double>(v)));
+  for (const float v : x)
+    largest = std::max(largest, std::abs(static_cast<double>(v)));
   return largest;
 }
 
@@ -69,10 +76,12 @@ TEST(Golden, Gpt2LossAndEveryGradientAreHuggingFaces) {
 
   double global = 0;
   for (const auto& [name, tensor] : golden())
-    if (name.rfind("grad.", 0) == 0) global = std::hypot(global, norm(tensor.to_vector<float>()));
+    if (name.rfind("grad.", 0) == 0)
+      global = std::hypot(global, norm(tensor.to_vector<float>()));
   for (const Variable& p : gpt2->parameters()) {
     const Tensor given = golden().at("grad." + hugging_face_name(p.name()));
-    const auto wanted = (hugging_face_transposes(p.name()) ? given.transposed() : given).to_vector<float>();
+    const auto wanted =
+        (hugging_face_transposes(p.name()) ? given.transposed() : given).to_vector<float>();
     const double bound = 1e-4 * std::max(norm(wanted), 1e-6 * global);
     EXPECT_LE(norm(difference(p.grad().to_vector<float>(), wanted)), bound) << p.name();
   }
@@ -91,7 +100,8 @@ Training train(double clip) {
     const dist::Options options{.engine = dist::EngineKind::none, .lr = 1e-3, .clip = clip};
     const auto engine = dist::initialize(gpt2->units(), options, comm);
     for (int64_t i = 0; i <= updates; ++i) {
-      const Variable loss = engine->forward([&] { return gpt2->loss(batch("tokens", i), batch("targets", i)); });
+      const Variable loss =
+          engine->forward([&] { return gpt2->loss(batch("tokens", i), batch("targets", i)); });
       run.losses.push_back(loss.item());
       engine->backward(loss);
       run.norms.push_back(engine->step().norm);
@@ -102,7 +112,8 @@ Training train(double clip) {
 
 void expect_losses(const std::vector<float>& ours, const std::vector<float>& wanted) {
   ASSERT_EQ(ours.size(), wanted.size());
-  for (size_t i = 0; i < ours.size(); ++i) EXPECT_NEAR(ours[i], wanted[i], 1e-5 * wanted[i]) << "after " << i;
+  for (size_t i = 0; i < ours.size(); ++i)
+    EXPECT_NEAR(ours[i], wanted[i], 1e-5 * wanted[i]) << "after " << i;
 }
 
 TEST(Golden, TenAdamWStepsHavePyTorchsLosses) {
@@ -113,7 +124,8 @@ TEST(Golden, TenClippedStepsHavePyTorchsLossesAndNorms) {
   const Training run = train(0.5);
   expect_losses(run.losses, golden().at("losses_clip").to_vector<float>());
   const std::vector<float> norms = golden().at("norms").to_vector<float>();
-  for (size_t i = 0; i < norms.size(); ++i) EXPECT_NEAR(run.norms[i], norms[i], 1e-4 * norms[i]) << "step " << i;
+  for (size_t i = 0; i < norms.size(); ++i)
+    EXPECT_NEAR(run.norms[i], norms[i], 1e-4 * norms[i]) << "step " << i;
 }
 
 }  // namespace

@@ -10,7 +10,9 @@
 #include "kernels/table.h"
 
 namespace sg {
-inline void PrintTo(DType type, std::ostream* out) { *out << name_of(type); }  // in the names of tests
+inline void PrintTo(DType type, std::ostream* out) {
+  *out << name_of(type);
+}  // in the names of tests
 }  // namespace sg
 
 namespace sg::test {
@@ -39,11 +41,15 @@ inline void write(void* data, DType type, int64_t i, double x) {
   }
 }
 
-// A tensor in memory; dimensions lie in the order that `layout` lists them, outermost first (default: row-major), with
-// `gap` unused elements after the innermost.
+// A tensor in memory; dimensions lie in the order that `layout` lists them, outermost first
+// (default: row-major), with `gap` unused elements after the innermost.
 class Array {
  public:
-  Array(DType type, std::vector<int64_t> shape, std::vector<int> layout = {}, int64_t gap = 0, int64_t shift = 0) {
+  Array(DType type,
+        std::vector<int64_t> shape,
+        std::vector<int> layout = {},
+        int64_t gap = 0,
+        int64_t shift = 0) {
     view_.dtype = type;
     view_.rank = static_cast<int>(shape.size());
     int64_t stride = 1;
@@ -61,11 +67,13 @@ class Array {
   Array& random(uint32_t seed, double scale = 1) {
     std::mt19937 engine(seed);
     std::normal_distribution<double> normal(0, scale);
-    for (int64_t i = 0, n = elements(); i < n; ++i) write(view_.data, view_.dtype, i, normal(engine));
+    for (int64_t i = 0, n = elements(); i < n; ++i)
+      write(view_.data, view_.dtype, i, normal(engine));
     return *this;
   }
   Array& fill(double x) {
-    for (int64_t i = 0, n = elements(); i < n; ++i) write(view_.data, view_.dtype, i, x);
+    for (int64_t i = 0, n = elements(); i < n; ++i)
+      write(view_.data, view_.dtype, i, x);
     return *this;
   }
 
@@ -73,7 +81,8 @@ class Array {
   // Of logical element i in row-major order of the shape.
   int64_t offset(int64_t i) const {
     int64_t at = 0;
-    for (int d = view_.rank - 1; d >= 0; i /= view_.shape[d--]) at += i % view_.shape[d] * view_.strides[d];
+    for (int d = view_.rank - 1; d >= 0; i /= view_.shape[d--])
+      at += i % view_.shape[d] * view_.strides[d];
     return at;
   }
   double operator[](int64_t i) const { return read(view_.data, view_.dtype, offset(i)); }
@@ -82,12 +91,15 @@ class Array {
   bool same_bits(const Array& other) const { return bytes_ == other.bytes_; }
 
  private:
-  int64_t elements() const { return static_cast<int64_t>((bytes_.size() - 64) / size_of(view_.dtype)); }
+  int64_t elements() const {
+    return static_cast<int64_t>((bytes_.size() - 64) / size_of(view_.dtype));
+  }
   std::vector<char> bytes_;
   View view_;
 };
 
-// 64-byte aligned scratch of exactly the bytes asked for, so that an overrun is caught by the sanitizer.
+// 64-byte aligned scratch of exactly the bytes asked for, so that an overrun is caught by the
+// sanitizer.
 class Scratch {
  public:
   explicit Scratch(size_t bytes)
@@ -103,7 +115,8 @@ class Scratch {
 
 inline kernels::ThreadPool& pool(int threads) {
   static std::unique_ptr<kernels::ThreadPool> pools[5];
-  if (!pools[threads]) pools[threads] = std::make_unique<kernels::ThreadPool>(threads);
+  if (!pools[threads])
+    pools[threads] = std::make_unique<kernels::ThreadPool>(threads);
   return *pools[threads];
 }
 
@@ -111,7 +124,8 @@ inline kernels::ThreadPool& pool(int threads) {
 inline std::vector<const KernelTable*> tables() {
   std::vector<const KernelTable*> all;
   for (const char* isa : {"avx2", "avx512"}) {
-    if (const KernelTable* table = cpu_kernels(isa)) all.push_back(table);
+    if (const KernelTable* table = cpu_kernels(isa))
+      all.push_back(table);
   }
   return all;
 }

@@ -18,7 +18,9 @@ struct Case {
   float dropout = 0;
   bool packed = false;  // heads lie side by side in rows, (b,t,h,d)
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
 
 const Case cases[] = {
     {"one", 1, 1, 1, 1, 1, 4},
@@ -55,7 +57,9 @@ const Case grouped_keys[] = {
     {"masked_dropout", 1, 12, 12, 645, 641, 32, true, MaskKind::boolean, 0.2f},
 };
 
-std::vector<int> layout(const Case& c) { return c.packed ? std::vector<int>{0, 2, 1, 3} : std::vector<int>{}; }
+std::vector<int> layout(const Case& c) {
+  return c.packed ? std::vector<int>{0, 2, 1, 3} : std::vector<int>{};
+}
 
 struct Inputs {
   Array q, k, v, d_out, mask;
@@ -90,7 +94,8 @@ struct Results {
         dq(type, {c.b, c.h, c.t, c.d}, layout(c)),
         dk(type, {c.b, c.hk, c.s, c.d}, layout(c)),
         dv(type, {c.b, c.hk, c.s, c.d}, layout(c)) {
-    for (Array* x : all()) x->fill(NAN);
+    for (Array* x : all())
+      x->fill(NAN);
   }
   std::vector<Array*> all() { return {&out, &lse, &dq, &dk, &dv}; }
 };
@@ -102,17 +107,35 @@ Results run(const KernelTable& table, const Case& c, DType type, const Inputs& i
   const AttentionOptions o = options_of(c, mask);
   const StreamHandle stream{&pool(threads)};
   const Scratch forward(table.attention_workspace(in.q.view(), in.k.view(), false, threads));
-  table.attention[type](in.q.view(), in.k.view(), in.v.view(), r.out.view(), r.lse.view(), o, forward.workspace(),
+  table.attention[type](in.q.view(),
+                        in.k.view(),
+                        in.v.view(),
+                        r.out.view(),
+                        r.lse.view(),
+                        o,
+                        forward.workspace(),
                         stream);
   const Scratch backward(table.attention_workspace(in.q.view(), in.k.view(), true, threads));
-  table.attention_backward[type](in.q.view(), in.k.view(), in.v.view(), r.out.view(), r.lse.view(), in.d_out.view(),
-                                 r.dq.view(), r.dk.view(), r.dv.view(), o, backward.workspace(), stream);
+  table.attention_backward[type](in.q.view(),
+                                 in.k.view(),
+                                 in.v.view(),
+                                 r.out.view(),
+                                 r.lse.view(),
+                                 in.d_out.view(),
+                                 r.dq.view(),
+                                 r.dk.view(),
+                                 r.dv.view(),
+                                 o,
+                                 backward.workspace(),
+                                 stream);
   return r;
 }
 
 // Factor of an attention weight: 0 where hidden.
-double factor(const Case& c, const AttentionOptions& o, int64_t b, int64_t h, int64_t i, int64_t j) {
-  if (c.dropout == 0) return 1;
+double factor(
+    const Case& c, const AttentionOptions& o, int64_t b, int64_t h, int64_t i, int64_t j) {
+  if (c.dropout == 0)
+    return 1;
   const auto element = static_cast<uint64_t>((h * c.t + i) * c.s + j);
   const Philox4 r = draw(o.random, o.random.first_sample + static_cast<uint64_t>(b), element / 4);
   return uniform(r.word[element % 4]) < c.dropout ? 0 : 1 / (1 - static_cast<double>(c.dropout));
@@ -123,21 +146,30 @@ struct Reference {
 };
 
 // One query: weights, then gradients, straight from the definition.
-void query(const Case& c, const Inputs& in, const AttentionOptions& o, int64_t b, int64_t h, int64_t i, Reference& r) {
+void query(const Case& c,
+           const Inputs& in,
+           const AttentionOptions& o,
+           int64_t b,
+           int64_t h,
+           int64_t i,
+           Reference& r) {
   const int64_t kh = h / (c.h / c.hk), row = ((b * c.h + h) * c.t + i) * c.d;
   const auto key = [&](int64_t j) { return ((b * c.hk + kh) * c.s + j) * c.d; };
   std::vector<double> p(c.s), dp(c.s);
   double most = -INFINITY, sum = 0, delta = 0;
   for (int64_t j = 0; j < c.s; ++j) {
-    for (int64_t x = 0; x < c.d; ++x) p[j] += o.scale * in.q[row + x] * in.k[key(j) + x];
+    for (int64_t x = 0; x < c.d; ++x)
+      p[j] += o.scale * in.q[row + x] * in.k[key(j) + x];
     const double m = c.mask == MaskKind::none ? 0 : in.mask[(b * c.t + i) * c.s + j];
     const bool hidden = (c.causal && j > i + c.s - c.t) || (c.mask == MaskKind::boolean && m == 0);
     p[j] = hidden ? -INFINITY : p[j] + (c.mask == MaskKind::added ? m : 0);
     most = std::max(most, p[j]);
   }
-  for (double& x : p) sum += x = most == -INFINITY ? 0 : std::exp(x - most);
+  for (double& x : p)
+    sum += x = most == -INFINITY ? 0 : std::exp(x - most);
   r.lse[(b * c.h + h) * c.t + i] = most + std::log(sum);
-  if (sum == 0) return;
+  if (sum == 0)
+    return;
   for (int64_t j = 0; j < c.s; ++j) {
     p[j] /= sum;
     const double f = factor(c, o, b, h, i, j);
@@ -157,26 +189,36 @@ void query(const Case& c, const Inputs& in, const AttentionOptions& o, int64_t b
 }
 
 Reference reference(const Case& c, const Inputs& in) {
-  const auto queries = static_cast<size_t>(c.b * c.h * c.t), keys = static_cast<size_t>(c.b * c.hk * c.s);
+  const auto queries = static_cast<size_t>(c.b * c.h * c.t),
+             keys = static_cast<size_t>(c.b * c.hk * c.s);
   const auto d = static_cast<size_t>(c.d);
-  Reference r{std::vector<double>(queries * d), std::vector<double>(queries), std::vector<double>(queries * d),
-              std::vector<double>(keys * d), std::vector<double>(keys * d)};
+  Reference r{std::vector<double>(queries * d),
+              std::vector<double>(queries),
+              std::vector<double>(queries * d),
+              std::vector<double>(keys * d),
+              std::vector<double>(keys * d)};
   const AttentionOptions o = options_of(c, in.mask.view());
   for (int64_t b = 0; b < c.b; ++b) {
     for (int64_t h = 0; h < c.h; ++h) {
-      for (int64_t i = 0; i < c.t; ++i) query(c, in, o, b, h, i, r);
+      for (int64_t i = 0; i < c.t; ++i)
+        query(c, in, o, b, h, i, r);
     }
   }
   return r;
 }
 
-void expect_near(const Array& x, const std::vector<double>& expected, double tolerance, const std::string& what) {
+void expect_near(const Array& x,
+                 const std::vector<double>& expected,
+                 double tolerance,
+                 const std::string& what) {
   double worst = 0;
   int64_t at = 0;
   for (int64_t i = 0; i < x.numel(); ++i) {
-    if (x[i] == expected[i]) continue;  // −∞ too
+    if (x[i] == expected[i])
+      continue;  // −∞ too
     const double error = std::fabs(x[i] - expected[i]);
-    if (!(error <= worst)) worst = std::isnan(error) ? INFINITY : error, at = i;
+    if (!(error <= worst))
+      worst = std::isnan(error) ? INFINITY : error, at = i;
   }
   EXPECT_LE(worst, tolerance) << what << " at " << at << ": " << x[at] << " for " << expected[at];
 }
@@ -191,7 +233,8 @@ TEST_P(Attention, AgreesWithF64AndNeverDependsOnThreads) {
   for (const KernelTable* table : tables()) {
     Results r = run(*table, c, type, in, 1);
     expect_near(r.out, expected.out, tolerance, std::string(table->name) + " out");
-    expect_near(r.lse, expected.lse, type == DType::f64 ? 1e-12 : 2e-5, std::string(table->name) + " lse");
+    expect_near(
+        r.lse, expected.lse, type == DType::f64 ? 1e-12 : 2e-5, std::string(table->name) + " lse");
     expect_near(r.dq, expected.dq, tolerance, std::string(table->name) + " dq");
     expect_near(r.dk, expected.dk, tolerance, std::string(table->name) + " dk");
     expect_near(r.dv, expected.dv, tolerance, std::string(table->name) + " dv");
@@ -206,12 +249,17 @@ TEST_P(Attention, AgreesWithF64AndNeverDependsOnThreads) {
 std::string name_of_case(const testing::TestParamInfo<Attention::ParamType>& info) {
   return std::get<0>(info.param).name + "_" + name_of(std::get<1>(info.param));
 }
-INSTANTIATE_TEST_SUITE_P(KeyGroups, Attention,
-                         testing::Combine(testing::ValuesIn(grouped_keys), testing::Values(DType::f32)), name_of_case);
-INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
-                         testing::Combine(testing::ValuesIn(cases),
-                                          testing::Values(DType::f32, DType::f64, DType::f16, DType::bf16)),
+INSTANTIATE_TEST_SUITE_P(KeyGroups,
+                         Attention,
+                         testing::Combine(testing::ValuesIn(grouped_keys),
+                                          testing::Values(DType::f32)),
                          name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    Shapes,
+    Attention,
+    testing::Combine(testing::ValuesIn(cases),
+                     testing::Values(DType::f32, DType::f64, DType::f16, DType::bf16)),
+    name_of_case);
 
 }  // namespace
 }  // namespace sg::test

@@ -16,7 +16,8 @@ using kernels::ThreadPool;
 using tools::Kernel;
 using tools::Phase;
 
-// What isn't cut further, since it would lose more than it gains, and the share that the busiest of 64 threads has.
+// What isn't cut further, since it would lose more than it gains, and the share that the busiest of
+// 64 threads has.
 const std::map<std::string, double> exceptions = {
     // One thread makes the lists of rows by id, a hundredth of a millisecond of a step.
     {"gradient of the tokens' table", 2.1},
@@ -38,7 +39,9 @@ TEST(Balance, TheBusiestThreadHasLittleMoreThanItsShareOfEveryKernelOfAStep) {
         }
         EXPECT_LE(worst, named ? exception->second : kernels::plan::even_share)
             << kernel.name << " at " << batch << " × 1,024, elements of " << item << " bytes";
-        if (named) { EXPECT_GT(worst, kernels::plan::even_share) << kernel.name << " is no exception"; }
+        if (named) {
+          EXPECT_GT(worst, kernels::plan::even_share) << kernel.name << " is no exception";
+        }
       }
     }
   }
@@ -51,8 +54,8 @@ TEST(Balance, BusiestFollowsThePoolsDealing) {
   EXPECT_EQ(tools::busiest(Phase{16, equal, Deal::shares}, 64), 1);
   EXPECT_EQ(tools::busiest(Phase{12, equal, Deal::shares}, 8), 2);
   EXPECT_EQ(tools::busiest(Phase{12, equal, Deal::in_order}, 8), 2);
-  // Two tasks of 4 and four of 1: dealt in order they end together, by shares the first worker has both long ones until
-  // the other helps.
+  // Two tasks of 4 and four of 1: dealt in order they end together, by shares the first worker has
+  // both long ones until the other helps.
   EXPECT_EQ(tools::busiest(Phase{6, falling, Deal::in_order}, 2), 6);
   EXPECT_EQ(tools::busiest(Phase{6, falling, Deal::shares}, 2), 7);
   const Kernel two{"", {Phase{3, equal, Deal::shares}, Phase{1, equal, Deal::shares}}};
@@ -78,7 +81,8 @@ TEST(Balance, ChunksCoverEverything) {
   }
 }
 
-// Groups of keys follow each other without a gap, each with some, for any number of heads and lengths.
+// Groups of keys follow each other without a gap, each with some, for any number of heads and
+// lengths.
 TEST(Balance, GroupsOfKeysCoverThem) {
   for (const bool causal : {false, true}) {
     for (const int64_t heads : {1, 2, 5, 12, 25, 48, 64}) {
@@ -90,7 +94,8 @@ TEST(Balance, GroupsOfKeysCoverThem) {
           EXPECT_EQ(groups.begin[0], 0);
           EXPECT_EQ(groups.begin[groups.count], s);
           for (int64_t g = 0; g < groups.count; ++g) {
-            EXPECT_LT(groups.begin[g], groups.begin[g + 1]) << heads << " heads, t " << t << ", s " << s;
+            EXPECT_LT(groups.begin[g], groups.begin[g + 1])
+                << heads << " heads, t " << t << ", s " << s;
           }
         }
       }

@@ -15,7 +15,9 @@ struct Case {
   bool accumulate = false, bias = false;
   int64_t gap = 0;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
 
 const Case cases[] = {
     {"one", {1, 1}, {1, 1}, {1, 1}},
@@ -32,16 +34,32 @@ const Case cases[] = {
     {"bias", {150, 96}, {96, 200}, {150, 200}, {}, {1, 0}, {}, false, true},
     {"accumulate", {64, 600}, {600, 97}, {64, 97}, {1, 0}, {}, {}, true},
     {"weight_gradient", {70, 300}, {300, 301}, {70, 301}, {1, 0}, {}, {}, true, false, 3},
-    {"turned_a", {61, 23}, {23, 300}, {61, 300}, {1, 0}, {}, {}, true, false, 3},  // a is copied turned, edges and all
+    {"turned_a",
+     {61, 23},
+     {23, 300},
+     {61, 300},
+     {1, 0},
+     {},
+     {},
+     true,
+     false,
+     3},  // a is copied turned, edges and all
     {"turned_a_whole", {60, 16}, {16, 260}, {60, 260}, {1, 0}},
-    {"halved", {70, 301}, {301, 300}, {70, 300}, {1, 0}, {}, {}, false, true},  // k is cut in two, and not evenly
+    {"halved", {70, 301}, {301, 300}, {70, 300}, {1, 0}, {}, {}, false, true},  // k is cut in two,
+                                                                                // and not evenly
     {"halved_turned", {301, 300}, {300, 70}, {301, 70}, {1, 0}, {}, {1, 0}, false, true},
     {"deep", {9, 1500}, {1500, 11}, {9, 11}, {}, {}, {}, true},
     {"batch", {3, 2, 9, 17}, {3, 2, 17, 10}, {3, 2, 9, 10}},
     {"batch_broadcast_b", {4, 9, 17}, {17, 10}, {4, 9, 10}, {}, {1, 0}, {}, false, true},
     {"batch_broadcast_a", {9, 17}, {4, 17, 10}, {4, 9, 10}},
     {"batch_broadcast_both", {4, 1, 9, 17}, {1, 3, 17, 10}, {4, 3, 9, 10}},
-    {"batch_layout", {4, 3, 9, 17}, {4, 3, 17, 10}, {4, 3, 9, 10}, {0, 2, 1, 3}, {0, 3, 1, 2}, {0, 2, 1, 3}},
+    {"batch_layout",
+     {4, 3, 9, 17},
+     {4, 3, 17, 10},
+     {4, 3, 9, 10},
+     {0, 2, 1, 3},
+     {0, 3, 1, 2},
+     {0, 2, 1, 3}},
     {"batch_of_rows", {5, 1, 17}, {17, 10}, {5, 1, 10}},
     {"many_small", {200, 8, 8}, {200, 8, 8}, {200, 8, 8}, {0, 2, 1}},
     {"no_rows", {0, 4}, {4, 3}, {0, 3}},
@@ -54,7 +72,15 @@ const Case cases[] = {
 // Large enough for tiles that many threads share evenly, of operands that are turned first.
 const Case even_cases[] = {
     {"even_a_transposed", {600, 600}, {600, 1000}, {600, 1000}, {1, 0}, {}, {}, true},
-    {"even_all_transposed", {601, 590}, {590, 1000}, {601, 1000}, {1, 0}, {1, 0}, {1, 0}, false, true},
+    {"even_all_transposed",
+     {601, 590},
+     {590, 1000},
+     {601, 1000},
+     {1, 0},
+     {1, 0},
+     {1, 0},
+     false,
+     true},
 };
 
 int64_t batch_offset(const Array& x, const std::vector<int64_t>& out_shape, int64_t batch) {
@@ -62,13 +88,18 @@ int64_t batch_offset(const Array& x, const std::vector<int64_t>& out_shape, int6
   int64_t at = 0;
   for (int d = static_cast<int>(out_shape.size()) - 3; d >= 0; batch /= out_shape[d--]) {
     const int own = d - (static_cast<int>(out_shape.size()) - v.rank);
-    if (own >= 0 && v.shape[own] != 1) at += batch % out_shape[d] * v.strides[own];
+    if (own >= 0 && v.shape[own] != 1)
+      at += batch % out_shape[d] * v.strides[own];
   }
   return at;
 }
 
 // |error| may reach epsilon × Σ |terms|; returns the largest ratio.
-double worst_error(const Array& a, const Array& b, const Array& bias, const Array& before, const Array& out,
+double worst_error(const Array& a,
+                   const Array& b,
+                   const Array& bias,
+                   const Array& before,
+                   const Array& out,
                    const Case& c) {
   const auto& shape = c.out;
   const int rank = static_cast<int>(shape.size());
@@ -79,7 +110,10 @@ double worst_error(const Array& a, const Array& b, const Array& bias, const Arra
     const int64_t batch = i / (m * n), row = i / n % m, column = i % n;
     const int64_t at = batch_offset(a, shape, batch) + row * a.view().stride(-2);
     const int64_t bt = batch_offset(b, shape, batch) + column * b.view().stride(-1);
-    double sum = c.accumulate ? before[i] : c.bias ? bias[column] : 0, size = std::fabs(sum) + 1e-30;
+    double sum = c.accumulate ? before[i]
+                 : c.bias     ? bias[column]
+                              : 0,
+           size = std::fabs(sum) + 1e-30;
     for (int64_t j = 0; j < k; ++j) {
       const double term = read(a.view().data, type, at + j * a.view().stride(-1)) *
                           read(b.view().data, type, bt + j * b.view().stride(-2));
@@ -91,14 +125,21 @@ double worst_error(const Array& a, const Array& b, const Array& bias, const Arra
   return worst;
 }
 
-Array multiply(const KernelTable& table, const Array& a, const Array& b, const Array& bias, const Case& c, DType type,
+Array multiply(const KernelTable& table,
+               const Array& a,
+               const Array& b,
+               const Array& bias,
+               const Case& c,
+               DType type,
                int threads) {
   Array out(type, c.out, c.layout_out, c.gap);
   out.random(3);
-  if (!c.accumulate) out.fill(NAN);
+  if (!c.accumulate)
+    out.fill(NAN);
   const View bias_view = bias.view();
   const MatmulOptions options{c.accumulate, c.bias ? &bias_view : nullptr};
-  const Scratch scratch(table.matmul_workspace(a.view(), b.view(), out.view(), std::max(threads, 1)));
+  const Scratch scratch(
+      table.matmul_workspace(a.view(), b.view(), out.view(), std::max(threads, 1)));
   const StreamHandle stream{threads ? &pool(threads) : nullptr};
   table.matmul[type](a.view(), b.view(), out.view(), options, scratch.workspace(), stream);
   return out;
@@ -125,16 +166,21 @@ TEST_P(Matmul, AgreesWithF64AndNeverDependsOnThreads) {
 std::string name_of_case(const testing::TestParamInfo<Matmul::ParamType>& info) {
   return std::get<0>(info.param).name + "_" + name_of(std::get<1>(info.param));
 }
-INSTANTIATE_TEST_SUITE_P(Shapes, Matmul,
-                         testing::Combine(testing::ValuesIn(cases),
-                                          testing::Values(DType::f32, DType::f64, DType::f16, DType::bf16)),
+INSTANTIATE_TEST_SUITE_P(
+    Shapes,
+    Matmul,
+    testing::Combine(testing::ValuesIn(cases),
+                     testing::Values(DType::f32, DType::f64, DType::f16, DType::bf16)),
+    name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(EvenTiles,
+                         Matmul,
+                         testing::Combine(testing::ValuesIn(even_cases),
+                                          testing::Values(DType::f32)),
                          name_of_case);
 
-INSTANTIATE_TEST_SUITE_P(EvenTiles, Matmul,
-                         testing::Combine(testing::ValuesIn(even_cases), testing::Values(DType::f32)), name_of_case);
-
-// A tile never straddles what another thread count would cut differently: the shapes of GPT-2's weight gradients, where
-// oneDNN's own threading changes bits.
+// A tile never straddles what another thread count would cut differently: the shapes of GPT-2's
+// weight gradients, where oneDNN's own threading changes bits.
 TEST(MatmulBits, WeightGradientsAreTheSameForAnyThreads) {
   const Case c{"weight_gradient", {192, 1024}, {1024, 320}, {192, 320}, {1, 0}};
   const Array a = std::move(Array(DType::f32, c.a, c.layout_a).random(1));
@@ -166,7 +212,8 @@ TEST(MatmulBits, NeverDependOnAlignment) {
         for (const int64_t shift : {1, 2, 3}) {
           const Array other = at(shift);
           for (int64_t i = 0; i < first.numel(); ++i) {
-            ASSERT_EQ(first[i], other[i]) << table->name << " " << name_of(type) << " " << m << "×" << n << "×" << k;
+            ASSERT_EQ(first[i], other[i])
+                << table->name << " " << name_of(type) << " " << m << "×" << n << "×" << k;
           }
         }
       }

@@ -7,8 +7,14 @@
 namespace sg::test {
 namespace {
 
-constexpr DType all_types[] = {DType::f32, DType::f64, DType::f16, DType::bf16,
-                               DType::i32, DType::i64, DType::u8,  DType::boolean};
+constexpr DType all_types[] = {DType::f32,
+                               DType::f64,
+                               DType::f16,
+                               DType::bf16,
+                               DType::i32,
+                               DType::i64,
+                               DType::u8,
+                               DType::boolean};
 
 struct Layout {
   std::vector<int64_t> shape;
@@ -36,7 +42,8 @@ TEST(Memory, CopyKeepsValuesInEveryLayout) {
         for (int64_t i = 0; i < x.numel(); ++i)
           x.set(i, type == DType::boolean ? i % 3 == 0 : static_cast<double>(i % 120));
         table->copy(x.view(), y.view(), {&pool(2)});
-        for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(y[i], x[i]) << name_of(type) << " element " << i;
+        for (int64_t i = 0; i < x.numel(); ++i)
+          ASSERT_EQ(y[i], x[i]) << name_of(type) << " element " << i;
       }
     }
   }
@@ -48,13 +55,17 @@ TEST(Memory, CopyCastsBetweenAnyTwoDtypes) {
     for (DType from : all_types) {
       for (DType to : all_types) {
         Array x(from, {5, 8}), y(to, {5, 8}, {1, 0});
-        for (int64_t i = 0; i < 40; ++i) x.set(i, values[i % 8]);
+        for (int64_t i = 0; i < 40; ++i)
+          x.set(i, values[i % 8]);
         if (from == DType::boolean) {
-          for (int64_t i = 0; i < 40; ++i) x.set(i, i % 2);
+          for (int64_t i = 0; i < 40; ++i)
+            x.set(i, i % 2);
         }
         table->copy(x.view(), y.view(), {});
         for (int64_t i = 0; i < 40; ++i) {
-          const double want = to == DType::boolean ? x[i] != 0 : is_float(to) ? x[i] : std::trunc(x[i]);
+          const double want = to == DType::boolean ? x[i] != 0
+                              : is_float(to)       ? x[i]
+                                                   : std::trunc(x[i]);
           ASSERT_NEAR(y[i], want, is_16bit(to) ? 0.4 : 0) << name_of(from) << " to " << name_of(to);
         }
       }
@@ -68,17 +79,22 @@ TEST(Memory, SixteenBitConversionsMatchTheScalarOnes) {
   for (const KernelTable* table : tables()) {
     for (DType type : {DType::f16, DType::bf16}) {
       Array half(type, {n}), wide(DType::f32, {n}), back(type, {n});
-      for (int64_t i = 0; i < n; ++i) half.view().as<uint16_t>()[i] = static_cast<uint16_t>(i);
+      for (int64_t i = 0; i < n; ++i)
+        half.view().as<uint16_t>()[i] = static_cast<uint16_t>(i);
       table->copy(half.view(), wide.view(), {});
       for (int64_t i = 0; i < n; ++i) {
-        if (std::isnan(half[i])) ASSERT_TRUE(std::isnan(wide[i]));
-        else ASSERT_EQ(wide[i], half[i]);
+        if (std::isnan(half[i]))
+          ASSERT_TRUE(std::isnan(wide[i]));
+        else
+          ASSERT_EQ(wide[i], half[i]);
       }
       const int shift = type == DType::f16 ? 13 : 16;
       for (const int64_t beside : {-1, 0, 1}) {
         Array x(DType::f32, {n});
-        for (int64_t i = 0; i < n; ++i) {  // half-way between neighbours, over all exponents of the format
-          const int64_t pattern = (type == DType::f16 ? 0x37000000 + (i << 13) : i << 16) + (1 << (shift - 1)) + beside;
+        for (int64_t i = 0; i < n;
+             ++i) {  // half-way between neighbours, over all exponents of the format
+          const int64_t pattern =
+              (type == DType::f16 ? 0x37000000 + (i << 13) : i << 16) + (1 << (shift - 1)) + beside;
           x.view().as<uint32_t>()[i] = static_cast<uint32_t>(pattern);
         }
         table->copy(x.view(), back.view(), {});
@@ -99,7 +115,8 @@ TEST(Memory, FillWritesTheViewAndNothingElse) {
       table->fill(x.view(), 1, {&pool(2)});
       Array whole(type, {20, 10});
       for (int64_t i = 0; i < 200; ++i) {
-        ASSERT_EQ(read(x.view().data, type, i), i % 10 < 7 && i < 197 ? 1 : 0) << name_of(type) << " " << i;
+        ASSERT_EQ(read(x.view().data, type, i), i % 10 < 7 && i < 197 ? 1 : 0)
+            << name_of(type) << " " << i;
       }
     }
   }

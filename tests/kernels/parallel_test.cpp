@@ -1,4 +1,5 @@
-// The thread pool: every task runs once, under a worker's number of its own, whatever the number of threads.
+// The thread pool: every task runs once, under a worker's number of its own, whatever the number of
+// threads.
 #include "kernels/cpu/runtime/parallel.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +36,8 @@ TEST_P(ParallelTest, WorkersOfOneRunNeverShareANumber) {
   std::vector<std::atomic<int>> inside(static_cast<size_t>(pool_.threads()));
   std::atomic<bool> shared = false;
   parallel_for(stream_, 500, [&](int64_t, int worker) {
-    if (inside[static_cast<size_t>(worker)].fetch_add(1) != 0) shared = true;
+    if (inside[static_cast<size_t>(worker)].fetch_add(1) != 0)
+      shared = true;
     std::this_thread::yield();
     inside[static_cast<size_t>(worker)].fetch_sub(1);
   });
@@ -46,7 +48,8 @@ TEST_P(ParallelTest, ResultsOfARunAreSeenByTheNext) {
   std::vector<int64_t> values(64, 0);
   for (int run = 0; run < 300; ++run) {
     parallel_for(stream_, 64, [&](int64_t i, int) { values[static_cast<size_t>(i)] += i; });
-    parallel_for(stream_, 64, [&](int64_t i, int) { values[static_cast<size_t>(63 - i)] -= 63 - i; });
+    parallel_for(
+        stream_, 64, [&](int64_t i, int) { values[static_cast<size_t>(63 - i)] -= 63 - i; });
   }
   EXPECT_EQ(values, std::vector<int64_t>(64, 0));
 }
@@ -56,7 +59,8 @@ TEST_P(ParallelTest, ARunInsideATaskExecutesInlineUnderTheSameWorker) {
   std::atomic<bool> same = true;
   parallel_for(stream_, 8, [&](int64_t, int outer) {
     parallel_for(stream_, 5, [&](int64_t, int inner) {
-      if (inner != outer) same = false;
+      if (inner != outer)
+        same = false;
       ++total;
     });
   });
@@ -69,15 +73,18 @@ TEST_P(ParallelTest, RunsFromSeveralThreadsTakeTurns) {
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 3; ++caller)
     callers.emplace_back([&] {
-      for (int run = 0; run < 50; ++run) parallel_for(stream_, 10, [&](int64_t i, int) { sum += i; });
+      for (int run = 0; run < 50; ++run)
+        parallel_for(stream_, 10, [&](int64_t i, int) { sum += i; });
     });
-  for (std::thread& caller : callers) caller.join();
+  for (std::thread& caller : callers)
+    caller.join();
   EXPECT_EQ(sum, 3 * 50 * 45);
 }
 
 TEST_P(ParallelTest, SleepingWorkersWakeForTheNextRun) {
   for (int run = 0; run < 3; ++run) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // far beyond the time that workers spin
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(5));  // far beyond the time that workers spin
     std::atomic<int> done = 0;
     parallel_for(stream_, 100, [&](int64_t, int) { ++done; });
     EXPECT_EQ(done, 100);
@@ -88,7 +95,8 @@ TEST_P(ParallelTest, ChunksCoverTheRangeWithoutOverlap) {
   std::vector<int> covered(1003);
   parallel_chunks(stream_, 1003, 100, [&](int64_t begin, int64_t end, int) {
     EXPECT_EQ(begin % 100, 0);
-    for (int64_t i = begin; i < end; ++i) ++covered[static_cast<size_t>(i)];
+    for (int64_t i = begin; i < end; ++i)
+      ++covered[static_cast<size_t>(i)];
   });
   EXPECT_EQ(covered, std::vector<int>(1003, 1));
 }
@@ -102,10 +110,13 @@ TEST_P(ParallelTest, ATasksExceptionComesOutOnceEveryWorkerHasLeft) {
         ++inside;
         std::this_thread::yield();
         --inside;
-        if (i == thrower) throw std::runtime_error("task failed");
+        if (i == thrower)
+          throw std::runtime_error("task failed");
         ++ran;
       });
-    } catch (const std::runtime_error& e) { caught = e.what(); }
+    } catch (const std::runtime_error& e) {
+      caught = e.what();
+    }
     EXPECT_EQ(caught, "task failed") << thrower;
     EXPECT_EQ(inside, 0);
     EXPECT_LT(ran, 100);

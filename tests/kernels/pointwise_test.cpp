@@ -10,10 +10,18 @@
 namespace sg::test {
 namespace {
 
-double cdf(double x) { return 0.5 * (1 + std::erf(x / std::sqrt(2.0))); }
-double density(double x) { return std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI); }
-double logistic(double x) { return 1 / (1 + std::exp(-x)); }
-double gelu_tanh(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+double cdf(double x) {
+  return 0.5 * (1 + std::erf(x / std::sqrt(2.0)));
+}
+double density(double x) {
+  return std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI);
+}
+double logistic(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+double gelu_tanh(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
 double gelu_tanh_slope(double x) {
   const double c = std::sqrt(2 / M_PI), t = std::tanh(c * (x + 0.044715 * x * x * x));
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
@@ -49,8 +57,10 @@ const Case cases[] = {
     {PointwiseOp::gelu_tanh, [](double a, double, double) { return gelu_tanh(a); }},
     {PointwiseOp::silu, [](double a, double, double) { return a * logistic(a); }},
     {PointwiseOp::relu_backward, [](double a, double b, double) { return a > 0 ? b : 0; }},
-    {PointwiseOp::gelu_backward, [](double a, double b, double) { return b * (cdf(a) + a * density(a)); }},
-    {PointwiseOp::gelu_tanh_backward, [](double a, double b, double) { return b * gelu_tanh_slope(a); }},
+    {PointwiseOp::gelu_backward,
+     [](double a, double b, double) { return b * (cdf(a) + a * density(a)); }},
+    {PointwiseOp::gelu_tanh_backward,
+     [](double a, double b, double) { return b * gelu_tanh_slope(a); }},
     {PointwiseOp::silu_backward,
      [](double a, double b, double) { return b * logistic(a) * (1 + a * (1 - logistic(a))); }},
     {PointwiseOp::tanh_backward, [](double a, double b, double) { return b * (1 - a * a); }},
@@ -85,13 +95,16 @@ Array input(DType type, const Layout& layout, uint32_t seed, bool positive) {
   Array x(type, layout.shape, layout.inputs, layout.gap);
   x.random(seed, type == DType::boolean ? 0 : is_float(type) ? 1.5 : 40);
   for (int64_t i = 0; i < x.numel(); ++i) {
-    if (type == DType::boolean) x.set(i, (i * 2654435761u + seed) >> 7 & 1);
-    else if (positive || type == DType::u8) x.set(i, std::abs(x[i]) + 0.1);
+    if (type == DType::boolean)
+      x.set(i, (i * 2654435761u + seed) >> 7 & 1);
+    else if (positive || type == DType::u8)
+      x.set(i, std::abs(x[i]) + 0.1);
   }
   return x;
 }
 
-// The inputs of one dtype and layout that every op takes its own from: their making takes longer than the ops.
+// The inputs of one dtype and layout that every op takes its own from: their making takes longer
+// than the ops.
 struct Inputs {
   std::vector<Array> any, positive;
   Array condition;
@@ -103,8 +116,10 @@ struct Inputs {
   }
   std::vector<const Array*> of(const Case& c) const {
     std::vector<const Array*> in;
-    for (int k = 0; k < inputs_of(c.op); ++k) in.push_back(&(c.positive ? positive : any)[k]);
-    if (c.op == PointwiseOp::where) in[0] = &condition;
+    for (int k = 0; k < inputs_of(c.op); ++k)
+      in.push_back(&(c.positive ? positive : any)[k]);
+    if (c.op == PointwiseOp::where)
+      in[0] = &condition;
     return in;
   }
 };
@@ -113,9 +128,12 @@ std::vector<double> reference(const Case& c, DType result, const std::vector<con
   std::vector<double> want(in[0]->numel());
   Array wrapped(result, {1});
   for (size_t i = 0; i < want.size(); ++i) {
-    want[i] = c.reference((*in[0])[i], in.size() > 1 ? (*in[1])[i] : 0, in.size() > 2 ? (*in[2])[i] : 0);
-    if (is_float(result)) continue;
-    wrapped.set(0, static_cast<double>(static_cast<int64_t>(want[i]) & (result == DType::u8 ? 255 : -1)));
+    want[i] =
+        c.reference((*in[0])[i], in.size() > 1 ? (*in[1])[i] : 0, in.size() > 2 ? (*in[2])[i] : 0);
+    if (is_float(result))
+      continue;
+    wrapped.set(
+        0, static_cast<double>(static_cast<int64_t>(want[i]) & (result == DType::u8 ? 255 : -1)));
     want[i] = wrapped[0];
   }
   return want;
@@ -126,7 +144,8 @@ void check(const Case& c, DType type, const Layout& layout, const Inputs& inputs
   const std::vector<const Array*> in = inputs.of(c);
   const std::vector<double> want = reference(c, result, in);
   std::vector<View> views;
-  for (const Array* x : in) views.push_back(x->view());
+  for (const Array* x : in)
+    views.push_back(x->view());
   for (const KernelTable* table : tables()) {
     SCOPED_TRACE(std::string(table->name) + " " + name_of(c.op) + " " + name_of(type));
     std::vector<Array> outs;
@@ -137,19 +156,28 @@ void check(const Case& c, DType type, const Layout& layout, const Inputs& inputs
     }
     for (size_t i = 0; i < want.size(); ++i) {
       const double got = outs[0][i], tolerance = epsilon(type) * std::max(1.0, std::abs(want[i]));
-      if (!(std::abs(got - want[i]) <= tolerance)) FAIL() << "element " << i << ": " << got << " for " << want[i];
+      if (!(std::abs(got - want[i]) <= tolerance))
+        FAIL() << "element " << i << ": " << got << " for " << want[i];
     }
   }
 }
 
 TEST(Pointwise, MatchesTheReferenceInEveryDtypeAndLayout) {
-  for (DType type :
-       {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i32, DType::i64, DType::u8, DType::boolean}) {
+  for (DType type : {DType::f32,
+                     DType::f64,
+                     DType::f16,
+                     DType::bf16,
+                     DType::i32,
+                     DType::i64,
+                     DType::u8,
+                     DType::boolean}) {
     for (const Layout& layout : layouts) {
       const Inputs inputs(type, layout);
       for (const Case& c : cases) {
-        const bool scalar_of_integer = !is_float(type) && has_scalar(c.op);  // see ScalarsOfIntegersAreTruncated
-        if (supports(c.op, type) && !scalar_of_integer) check(c, type, layout, inputs);
+        const bool scalar_of_integer =
+            !is_float(type) && has_scalar(c.op);  // see ScalarsOfIntegersAreTruncated
+        if (supports(c.op, type) && !scalar_of_integer)
+          check(c, type, layout, inputs);
       }
     }
   }
@@ -157,7 +185,9 @@ TEST(Pointwise, MatchesTheReferenceInEveryDtypeAndLayout) {
 
 TEST(Pointwise, EveryOpHasARow) {
   for (int op = 0; op <= static_cast<int>(PointwiseOp::where); ++op) {
-    EXPECT_TRUE(std::ranges::any_of(cases, [&](const Case& c) { return static_cast<int>(c.op) == op; })) << op;
+    EXPECT_TRUE(std::ranges::any_of(cases, [&](const Case& c) {
+      return static_cast<int>(c.op) == op;
+    })) << op;
   }
 }
 
@@ -181,13 +211,15 @@ TEST(Pointwise, BroadcastsByStridesOfZero) {
         for (int kept = 0; kept < 4; ++kept) {
           View small = b.view();
           for (int d = 0; d < 2; ++d) {
-            if (!(kept >> d & 1)) small.strides[d] = 0;
+            if (!(kept >> d & 1))
+              small.strides[d] = 0;
           }
           const View in[2] = {a.view(), small};
           Array y(type, {rows, columns});
           table->pointwise[type](PointwiseOp::add, in, y.view(), 0, {&pool(2)});
           for (int64_t i = 0; i < rows * columns; ++i) {
-            const double want = a[i] + b[(kept & 1 ? i / columns * columns : 0) + (kept & 2 ? i % columns : 0)];
+            const double want =
+                a[i] + b[(kept & 1 ? i / columns * columns : 0) + (kept & 2 ? i % columns : 0)];
             ASSERT_NEAR(y[i], want, epsilon(type) * std::max(1.0, std::abs(want)));
           }
         }
@@ -213,11 +245,13 @@ TEST(Pointwise, FunctionsAreAccurateOverTheirWholeRange) {
   for (const KernelTable* table : tables()) {
     for (const Range& r : ranges) {
       Array x(DType::f32, {n}), y(DType::f32, {n});
-      for (int64_t i = 0; i < n; ++i) x.set(i, r.low + (r.high - r.low) * static_cast<double>(i) / n);
+      for (int64_t i = 0; i < n; ++i)
+        x.set(i, r.low + (r.high - r.low) * static_cast<double>(i) / n);
       table->pointwise.f32(r.op, &x.view(), y.view(), 0, {});
       for (int64_t i = 0; i < n; ++i) {
         const double want = r.reference(x[i]);
-        ASSERT_NEAR(y[i], want, 4e-7 * std::abs(want)) << table->name << " " << name_of(r.op) << " of " << x[i];
+        ASSERT_NEAR(y[i], want, 4e-7 * std::abs(want))
+            << table->name << " " << name_of(r.op) << " of " << x[i];
       }
     }
   }
@@ -230,21 +264,33 @@ TEST(Pointwise, InfinitiesAndNansPass) {
     double x, want;
   };
   const Point points[] = {
-      {PointwiseOp::exp, inf, inf},  {PointwiseOp::exp, -inf, 0},   {PointwiseOp::exp, nan, nan},
-      {PointwiseOp::exp, 89, inf},   {PointwiseOp::log, 0, -inf},   {PointwiseOp::log, -1, nan},
-      {PointwiseOp::log, inf, inf},  {PointwiseOp::log, nan, nan},  {PointwiseOp::tanh, -inf, -1},
-      {PointwiseOp::tanh, nan, nan}, {PointwiseOp::relu, nan, nan}, {PointwiseOp::sigmoid, -inf, 0},
-      {PointwiseOp::gelu, nan, nan}, {PointwiseOp::gelu, inf, inf},
+      {PointwiseOp::exp, inf, inf},
+      {PointwiseOp::exp, -inf, 0},
+      {PointwiseOp::exp, nan, nan},
+      {PointwiseOp::exp, 89, inf},
+      {PointwiseOp::log, 0, -inf},
+      {PointwiseOp::log, -1, nan},
+      {PointwiseOp::log, inf, inf},
+      {PointwiseOp::log, nan, nan},
+      {PointwiseOp::tanh, -inf, -1},
+      {PointwiseOp::tanh, nan, nan},
+      {PointwiseOp::relu, nan, nan},
+      {PointwiseOp::sigmoid, -inf, 0},
+      {PointwiseOp::gelu, nan, nan},
+      {PointwiseOp::gelu, inf, inf},
   };
   for (const KernelTable* table : tables()) {
     for (DType type : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
       for (const Point& p : points) {
-        if (p.x == 89 && type != DType::f32) continue;
+        if (p.x == 89 && type != DType::f32)
+          continue;
         Array x(type, {5}), y(type, {5});
         x.fill(p.x);
         table->pointwise[type](p.op, &x.view(), y.view(), 0, {});
-        if (std::isnan(p.want)) EXPECT_TRUE(std::isnan(y[3])) << name_of(p.op) << " " << name_of(type) << " of " << p.x;
-        else EXPECT_EQ(y[3], p.want) << name_of(p.op) << " " << name_of(type) << " of " << p.x;
+        if (std::isnan(p.want))
+          EXPECT_TRUE(std::isnan(y[3])) << name_of(p.op) << " " << name_of(type) << " of " << p.x;
+        else
+          EXPECT_EQ(y[3], p.want) << name_of(p.op) << " " << name_of(type) << " of " << p.x;
       }
     }
     Array a(DType::f32, {3}), b(DType::f32, {3}), y(DType::f32, {3});

@@ -26,26 +26,35 @@ AdamOptions adam_options(bool decoupled) {
 
 // Master, gradient and up to two moments of n elements, and 16-bit parameters.
 struct State {
-  Array master{DType::f32, {n}}, gradient, moment1{DType::f32, {n}}, moment2{DType::f32, {n}}, parameter;
+  Array master{DType::f32, {n}}, gradient, moment1{DType::f32, {n}}, moment2{DType::f32, {n}},
+      parameter;
   State(DType g, DType p) : gradient(g, {n}), parameter(p, {n}) {
     master.random(1), gradient.random(2), moment1.random(3, 0.1), moment2.random(4, 0.1);
-    for (int64_t i = 0; i < n; ++i) moment2.set(i, std::abs(moment2[i]));
+    for (int64_t i = 0; i < n; ++i)
+      moment2.set(i, std::abs(moment2[i]));
   }
   bool same_bits(const State& o) const {
-    return master.same_bits(o.master) && moment1.same_bits(o.moment1) && moment2.same_bits(o.moment2) &&
-           parameter.same_bits(o.parameter);
+    return master.same_bits(o.master) && moment1.same_bits(o.moment1) &&
+           moment2.same_bits(o.moment2) && parameter.same_bits(o.parameter);
   }
 };
 
 View slice(const View& v, int64_t begin, int64_t end) {
   View s = v;
-  if (v.data) s.data = v.as<char>() + begin * static_cast<int64_t>(size_of(v.dtype));
+  if (v.data)
+    s.data = v.as<char>() + begin * static_cast<int64_t>(size_of(v.dtype));
   s.shape[0] = end - begin;
   return s;
 }
 
-using Step = void (*)(const KernelTable&, DType, const View& master, const View& gradient, const View& m1,
-                      const View& m2, const View& parameter, StreamHandle);
+using Step = void (*)(const KernelTable&,
+                      DType,
+                      const View& master,
+                      const View& gradient,
+                      const View& m1,
+                      const View& m2,
+                      const View& parameter,
+                      StreamHandle);
 struct Optimizer {
   const char* name;
   Step step;
@@ -54,53 +63,136 @@ struct Optimizer {
 
 const Optimizer optimizers[] = {
     {"adamw",
-     [](const KernelTable& t, DType g, const View& p, const View& d, const View& m, const View& v, const View& o,
+     [](const KernelTable& t,
+        DType g,
+        const View& p,
+        const View& d,
+        const View& m,
+        const View& v,
+        const View& o,
         StreamHandle s) { t.adam[g](p, d, m, v, o, adam_options(true), s); },
      [](double& p, double g, double& m, double& v) {
        g *= 0.5, m = 0.9 * m + 0.1 * g, v = 0.99 * v + 0.01 * g * g;
        p = p - 1e-3 * p - 1e-2 * (m / 0.1) / (std::sqrt(v / 0.01) + 1e-8);
      }},
     {"adam",
-     [](const KernelTable& t, DType g, const View& p, const View& d, const View& m, const View& v, const View& o,
+     [](const KernelTable& t,
+        DType g,
+        const View& p,
+        const View& d,
+        const View& m,
+        const View& v,
+        const View& o,
         StreamHandle s) { t.adam[g](p, d, m, v, o, adam_options(false), s); },
      [](double& p, double g, double& m, double& v) {
        g = 0.5 * g + 0.1 * p, m = 0.9 * m + 0.1 * g, v = 0.99 * v + 0.01 * g * g;
        p -= 1e-2 * (m / 0.1) / (std::sqrt(v / 0.01) + 1e-8);
      }},
     {"sgd",
-     [](const KernelTable& t, DType g, const View& p, const View& d, const View&, const View&, const View& o,
+     [](const KernelTable& t,
+        DType g,
+        const View& p,
+        const View& d,
+        const View&,
+        const View&,
+        const View& o,
         StreamHandle s) {
-       t.sgd[g](p, d, View{}, o,
-                {.lr = 0.1f, .momentum = 0, .weight_decay = 0.1f, .factor = 0.5f, .nesterov = false, .first = false},
+       t.sgd[g](p,
+                d,
+                View{},
+                o,
+                {.lr = 0.1f,
+                 .momentum = 0,
+                 .weight_decay = 0.1f,
+                 .factor = 0.5f,
+                 .nesterov = false,
+                 .first = false},
                 s);
      },
      [](double& p, double g, double&, double&) { p -= 0.1 * (0.5 * g + 0.1 * p); }},
     {"momentum",
-     [](const KernelTable& t, DType g, const View& p, const View& d, const View& m, const View&, const View& o,
+     [](const KernelTable& t,
+        DType g,
+        const View& p,
+        const View& d,
+        const View& m,
+        const View&,
+        const View& o,
         StreamHandle s) {
-       t.sgd[g](p, d, m, o,
-                {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0, .factor = 0.5f, .nesterov = false, .first = false},
+       t.sgd[g](p,
+                d,
+                m,
+                o,
+                {.lr = 0.1f,
+                 .momentum = 0.9f,
+                 .weight_decay = 0,
+                 .factor = 0.5f,
+                 .nesterov = false,
+                 .first = false},
                 s);
      },
      [](double& p, double g, double& m, double&) { m = 0.9 * m + 0.5 * g, p -= 0.1 * m; }},
     {"first_momentum",
-     [](const KernelTable& t, DType g, const View& p, const View& d, const View& m, const View&, const View& o,
+     [](const KernelTable& t,
+        DType g,
+        const View& p,
+        const View& d,
+        const View& m,
+        const View&,
+        const View& o,
         StreamHandle s) {
-       t.sgd[g](p, d, m, o,
-                {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0, .factor = 0.5f, .nesterov = false, .first = true}, s);
+       t.sgd[g](p,
+                d,
+                m,
+                o,
+                {.lr = 0.1f,
+                 .momentum = 0.9f,
+                 .weight_decay = 0,
+                 .factor = 0.5f,
+                 .nesterov = false,
+                 .first = true},
+                s);
      },
      [](double& p, double g, double& m, double&) { m = 0.5 * g, p -= 0.1 * m; }},
     {"nesterov",
-     [](const KernelTable& t, DType g, const View& p, const View& d, const View& m, const View&, const View& o,
+     [](const KernelTable& t,
+        DType g,
+        const View& p,
+        const View& d,
+        const View& m,
+        const View&,
+        const View& o,
         StreamHandle s) {
-       t.sgd[g](p, d, m, o,
-                {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0, .factor = 0.5f, .nesterov = true, .first = false}, s);
+       t.sgd[g](p,
+                d,
+                m,
+                o,
+                {.lr = 0.1f,
+                 .momentum = 0.9f,
+                 .weight_decay = 0,
+                 .factor = 0.5f,
+                 .nesterov = true,
+                 .first = false},
+                s);
      },
-     [](double& p, double g, double& m, double&) { m = 0.9 * m + 0.5 * g, p -= 0.1 * (0.5 * g + 0.9 * m); }},
+     [](double& p, double g, double& m, double&) {
+       m = 0.9 * m + 0.5 * g, p -= 0.1 * (0.5 * g + 0.9 * m);
+     }},
     {"lion",
-     [](const KernelTable& t, DType g, const View& p, const View& d, const View& m, const View&, const View& o,
+     [](const KernelTable& t,
+        DType g,
+        const View& p,
+        const View& d,
+        const View& m,
+        const View&,
+        const View& o,
         StreamHandle s) {
-       t.lion[g](p, d, m, o, {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f, .factor = 0.5f}, s);
+       t.lion[g](p,
+                 d,
+                 m,
+                 o,
+                 {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f, .factor = 0.5f},
+                 s);
      },
      [](double& p, double g, double& m, double&) {
        g *= 0.5;
@@ -116,7 +208,13 @@ TEST(Update, MatchesTheReferenceAndRoundsTheParameters) {
         SCOPED_TRACE(std::string(table->name) + " " + o.name + " " + name_of(g));
         const DType p = g == DType::f32 ? DType::bf16 : g;
         State s(g, p), before(g, p);
-        o.step(*table, g, s.master.view(), s.gradient.view(), s.moment1.view(), s.moment2.view(), s.parameter.view(),
+        o.step(*table,
+               g,
+               s.master.view(),
+               s.gradient.view(),
+               s.moment1.view(),
+               s.moment2.view(),
+               s.parameter.view(),
                {&pool(2)});
         for (int64_t i = 0; i < n; ++i) {
           double master = before.master[i], m = before.moment1[i], v = before.moment2[i];
@@ -138,15 +236,26 @@ TEST(Update, HasTheSameBitsHoweverItIsCut) {
   for (const Optimizer& o : optimizers) {
     for (DType g : gradients) {
       State whole(g, DType::f16);
-      o.step(*tables()[0], g, whole.master.view(), whole.gradient.view(), whole.moment1.view(), whole.moment2.view(),
-             whole.parameter.view(), {});
+      o.step(*tables()[0],
+             g,
+             whole.master.view(),
+             whole.gradient.view(),
+             whole.moment1.view(),
+             whole.moment2.view(),
+             whole.parameter.view(),
+             {});
       for (const KernelTable* table : tables()) {
         State cut(g, DType::f16);
         int64_t begin = 0;
         for (int64_t end : {int64_t{1}, int64_t{8}, int64_t{29}, int64_t{1000}, int64_t{1003}, n}) {
-          o.step(*table, g, slice(cut.master.view(), begin, end), slice(cut.gradient.view(), begin, end),
-                 slice(cut.moment1.view(), begin, end), slice(cut.moment2.view(), begin, end),
-                 slice(cut.parameter.view(), begin, end), {&pool(3)});
+          o.step(*table,
+                 g,
+                 slice(cut.master.view(), begin, end),
+                 slice(cut.gradient.view(), begin, end),
+                 slice(cut.moment1.view(), begin, end),
+                 slice(cut.moment2.view(), begin, end),
+                 slice(cut.parameter.view(), begin, end),
+                 {&pool(3)});
           begin = end;
         }
         EXPECT_TRUE(cut.same_bits(whole)) << o.name << " " << table->name << " " << name_of(g);
@@ -166,9 +275,11 @@ TEST(Update, SumsOfSquaresAreTheDocumentedOnes) {
         table->sum_squares[type](x.view(), partial.view(), {&pool(2)});
         for (int64_t c = 0; c < chunks; ++c) {
           double lane[8] = {};
-          for (int64_t i = c * norm_chunk; i < std::min(count, (c + 1) * norm_chunk); ++i) lane[i % 8] += x[i] * x[i];
+          for (int64_t i = c * norm_chunk; i < std::min(count, (c + 1) * norm_chunk); ++i)
+            lane[i % 8] += x[i] * x[i];
           ASSERT_EQ(partial[c],
-                    ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7])));
+                    ((lane[0] + lane[1]) + (lane[2] + lane[3])) +
+                        ((lane[4] + lane[5]) + (lane[6] + lane[7])));
         }
       }
     }
@@ -185,8 +296,10 @@ TEST(Update, SumsOfSquaresAreTheDocumentedOnes) {
 float adjacent_pairs(std::vector<float> level) {
   while (level.size() > 1) {
     std::vector<float> next;
-    for (size_t k = 0; k + 1 < level.size(); k += 2) next.push_back(level[k] + level[k + 1]);
-    if (level.size() % 2) next.push_back(level.back());
+    for (size_t k = 0; k + 1 < level.size(); k += 2)
+      next.push_back(level[k] + level[k + 1]);
+    if (level.size() % 2)
+      next.push_back(level.back());
     level = next;
   }
   return level[0];
@@ -196,7 +309,8 @@ float adjacent_pairs(std::vector<float> level) {
 TEST(Update, TreeSumAddsAdjacentPairs) {
   for (const KernelTable* table : tables()) {
     for (int ranks = 1; ranks <= 9; ++ranks) {
-      for (const auto& [in, out] : {std::pair(DType::f32, DType::f32), std::pair(DType::bf16, DType::f32),
+      for (const auto& [in, out] : {std::pair(DType::f32, DType::f32),
+                                    std::pair(DType::bf16, DType::f32),
                                     std::pair(DType::bf16, DType::bf16)}) {
         std::vector<Array> inputs;
         std::vector<View> views;
@@ -209,9 +323,11 @@ TEST(Update, TreeSumAddsAdjacentPairs) {
         table->tree_sum[in](views.data(), ranks, y.view(), scale, {&pool(2)});
         for (int64_t i = 0; i < 1003; ++i) {
           std::vector<float> terms;
-          for (const Array& x : inputs) terms.push_back(static_cast<float>(x[i]));
+          for (const Array& x : inputs)
+            terms.push_back(static_cast<float>(x[i]));
           const float want = adjacent_pairs(terms) * scale;
-          ASSERT_EQ(y[i], out == DType::f32 ? want : static_cast<float>(bf16(want))) << ranks << " ranks";
+          ASSERT_EQ(y[i], out == DType::f32 ? want : static_cast<float>(bf16(want)))
+              << ranks << " ranks";
         }
       }
     }
@@ -225,7 +341,8 @@ TEST(Update, AccumulateAddsIntoF32OrTheOwnDtype) {
         Array x(type, {5001}), acc(into, {5001}), before(into, {5001});
         x.random(1), acc.random(2), before.random(2);
         table->accumulate[type](x.view(), acc.view(), {&pool(2)});
-        for (int64_t i = 0; i < 5001; ++i) ASSERT_NEAR(acc[i], before[i] + x[i], epsilon(into) * 4);
+        for (int64_t i = 0; i < 5001; ++i)
+          ASSERT_NEAR(acc[i], before[i] + x[i], epsilon(into) * 4);
       }
     }
   }

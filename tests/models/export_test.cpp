@@ -39,11 +39,15 @@ const Family family{"gpt2",
 struct Export : testing::Test {
   void SetUp() override {
     std::string text;
-    for (int i = 0; i < 400; ++i) text += "the wall has " + std::to_string(i % 17) + " bottles. ";
+    for (int i = 0; i < 400; ++i)
+      text += "the wall has " + std::to_string(i % 17) + " bottles. ";
     test::put(folder / "text", text);
   }
   // The receipt's params_sha256 of a run that has saved into folder/run.
-  std::string train_in(const std::string& run, dist::EngineKind engine, DType precision, bool tied) const {
+  std::string train_in(const std::string& run,
+                       dist::EngineKind engine,
+                       DType precision,
+                       bool tied) const {
     TrainOptions options;
     options.size.tied = tied;
     options.data.path = folder / "text";
@@ -66,12 +70,14 @@ struct Case {
 };
 
 TEST_F(Export, HasTheParametersOfTheRunBitForBitInRegistrationOrder) {
-  for (const Case& c :
-       {Case{dist::EngineKind::zero3, DType::f32, true}, Case{dist::EngineKind::ddp, DType::f32, false},
-        Case{dist::EngineKind::zero2, DType::bf16, true}, Case{dist::EngineKind::zero1, DType::f16, false}}) {
+  for (const Case& c : {Case{dist::EngineKind::zero3, DType::f32, true},
+                        Case{dist::EngineKind::ddp, DType::f32, false},
+                        Case{dist::EngineKind::zero2, DType::bf16, true},
+                        Case{dist::EngineKind::zero1, DType::f16, false}}) {
     SCOPED_TRACE(testing::Message() << dist::name_of(c.engine) << " " << name_of(c.precision));
     const std::string run = dist::name_of(c.engine) + std::string(name_of(c.precision));
-    const std::string trained = train_in(run, c.engine, c.precision, c.tied), file = folder / (run + ".safetensors");
+    const std::string trained = train_in(run, c.engine, c.precision, c.tied),
+                      file = folder / (run + ".safetensors");
     export_model(family, {.from = folder / run, .to = file});
     const SafetensorsReader reader(file);
     SizeOptions size;
@@ -104,22 +110,28 @@ TEST_F(Export, RoundsMastersToNearestEvenAndReplacesTheFile) {
     }
   }
   EXPECT_EQ(folder.names(),
-            (std::vector<std::string>{"model.safetensors", "other.safetensors", "receipt", "run", "text"}));
+            (std::vector<std::string>{
+                "model.safetensors", "other.safetensors", "receipt", "run", "text"}));
 }
 
 TEST_F(Export, RefusesWhatIsntACheckpointAndLeavesNoFile) {
   train_in("run", dist::EngineKind::ddp, DType::f32, true);
   const std::string file = folder / "model.safetensors";
-  test::error_of(ErrorKind::bad_input, [&] { export_model(family, {.from = folder / "none", .to = file}); });
-  test::error_of(ErrorKind::io, [&] { export_model(family, {.from = folder / "run", .to = folder / "no/model"}); });
+  test::error_of(ErrorKind::bad_input,
+                 [&] { export_model(family, {.from = folder / "none", .to = file}); });
+  test::error_of(ErrorKind::io, [&] {
+    export_model(family, {.from = folder / "run", .to = folder / "no/model"});
+  });
   Family other = family;
   other.name = "llama";
-  test::error_of(ErrorKind::bad_input, [&] { export_model(other, {.from = folder / "run", .to = file}); });
+  test::error_of(ErrorKind::bad_input,
+                 [&] { export_model(other, {.from = folder / "run", .to = file}); });
   const std::string shard = folder / "run/step-000003/shard-00001-of-00002.safetensors";
   std::string damaged = test::contents_of(shard);
   damaged.back() = static_cast<char>(damaged.back() ^ 1);
   test::put(shard, damaged);
-  EXPECT_NE(test::error_of(ErrorKind::bad_input, [&] { export_model(family, {.from = folder / "run", .to = file}); })
+  EXPECT_NE(test::error_of(ErrorKind::bad_input,
+                           [&] { export_model(family, {.from = folder / "run", .to = file}); })
                 .find(shard),
             std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(file));

@@ -1,4 +1,5 @@
-// `generate` and `eval`: each option does what it says, and what can't be answered is refused by name.
+// `generate` and `eval`: each option does what it says, and what can't be answered is refused by
+// name.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,27 +25,31 @@ using test::error_of;
 
 constexpr int64_t context = 12;
 
-const Family family{"gpt2",
-                    "nano",
-                    [](SizeOptions& o, int64_t vocab) {
-                      o.layers = o.heads = 2, o.width = 24, o.context = context;
-                      o.vocab = o.vocab.value_or(vocab);
-                    },
-                    {},
-                    [](const SizeOptions& o, uint64_t seed) {
-                      auto model = std::make_unique<Gpt2>(
-                          Gpt2Options{.layers = 2, .heads = 2, .width = 24, .context = context, .vocab = *o.vocab});
-                      model->initialise(seed);
-                      return model;
-                    }};
+const Family family{
+    "gpt2",
+    "nano",
+    [](SizeOptions& o, int64_t vocab) {
+      o.layers = o.heads = 2, o.width = 24, o.context = context;
+      o.vocab = o.vocab.value_or(vocab);
+    },
+    {},
+    [](const SizeOptions& o, uint64_t seed) {
+      auto model = std::make_unique<Gpt2>(
+          Gpt2Options{.layers = 2, .heads = 2, .width = 24, .context = context, .vocab = *o.vocab});
+      model->initialise(seed);
+      return model;
+    }};
 
 struct Trained : testing::Test {
   void SetUp() override {
     std::string text;  // whose beginning and end differ
-    for (int i = 0; i < 300; ++i) text += std::to_string(i * i * 7919 % 1000) + (i < 280 ? " bottles. " : "; walls: ");
+    for (int i = 0; i < 300; ++i)
+      text += std::to_string(i * i * 7919 % 1000) + (i < 280 ? " bottles. " : "; walls: ");
     test::put(folder / "text", text);
   }
-  std::string train(const std::string& run, const DataOptions& data, std::optional<int64_t> vocab = {}) const {
+  std::string train(const std::string& run,
+                    const DataOptions& data,
+                    std::optional<int64_t> vocab = {}) const {
     TrainOptions options;
     options.data = data;
     options.size.vocab = vocab;
@@ -76,13 +81,15 @@ std::vector<float> logits_after(const Loaded& loaded, const std::vector<int32_t>
       .to_vector<float>();
 }
 
-// Ids that the likeliest choice adds to `ids`, each from the window that `cut` takes of those before.
+// Ids that the likeliest choice adds to `ids`, each from the window that `cut` takes of those
+// before.
 template <class Cut>
 std::string greedy(const Loaded& loaded, std::vector<int32_t> ids, int tokens, Cut cut) {
   std::string text;
   for (int i = 0; i < tokens; ++i) {
     const std::vector<float> logits = logits_after(loaded, cut(ids));
-    ids.push_back(static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    ids.push_back(
+        static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
     text += loaded.tokenizer.decode({&ids.back(), 1});
   }
   return text;
@@ -90,7 +97,8 @@ std::string greedy(const Loaded& loaded, std::vector<int32_t> ids, int tokens, C
 
 std::vector<int32_t> ids_of(const Loaded& loaded, const std::string& text) {
   std::vector<int32_t> ids;
-  for (const int32_t id : loaded.tokenizer.encode(text, "test")) ids.push_back(id);
+  for (const int32_t id : loaded.tokenizer.encode(text, "test"))
+    ids.push_back(id);
   return ids;
 }
 
@@ -100,15 +108,17 @@ TEST_F(Trained, GenerateSlidesAWindowOfTheWholeContext) {
   const std::vector<int32_t> prompt = ids_of(loaded, "12 bot");
   const auto last = [](int64_t n) {
     return [n](const std::vector<int32_t>& ids) {
-      return std::vector<int32_t>(ids.end() - std::min<int64_t>(n, static_cast<int64_t>(ids.size())), ids.end());
+      return std::vector<int32_t>(
+          ids.end() - std::min<int64_t>(n, static_cast<int64_t>(ids.size())), ids.end());
     };
   };
   const auto first = [](const std::vector<int32_t>& ids) {
-    return std::vector<int32_t>(ids.begin(),
-                                ids.begin() + std::min<int64_t>(context, static_cast<int64_t>(ids.size())));
+    return std::vector<int32_t>(
+        ids.begin(), ids.begin() + std::min<int64_t>(context, static_cast<int64_t>(ids.size())));
   };
   const std::string wanted = greedy(loaded, prompt, 60, last(context));
-  EXPECT_EQ(printed({.from = run, .prompt = "12 bot", .tokens = 60, .temperature = 0}), "12 bot" + wanted + "\n");
+  EXPECT_EQ(printed({.from = run, .prompt = "12 bot", .tokens = 60, .temperature = 0}),
+            "12 bot" + wanted + "\n");
   // Else the test would pass with any of these.
   EXPECT_NE(wanted, greedy(loaded, prompt, 60, first));
   EXPECT_NE(wanted, greedy(loaded, prompt, 60, last(context - 1)));
@@ -117,8 +127,12 @@ TEST_F(Trained, GenerateSlidesAWindowOfTheWholeContext) {
 TEST_F(Trained, GenerateHonoursTemperatureTopKAndSeed) {
   const std::string run = train("run", text());
   const auto text_of = [&](double temperature, int64_t top_k, uint64_t seed = 1) {
-    return printed(
-        {.from = run, .prompt = "1", .tokens = 80, .temperature = temperature, .top_k = top_k, .seed = seed});
+    return printed({.from = run,
+                    .prompt = "1",
+                    .tokens = 80,
+                    .temperature = temperature,
+                    .top_k = top_k,
+                    .seed = seed});
   };
   const std::string likeliest = text_of(0, 0);
   EXPECT_EQ(text_of(5, 1), likeliest) << "--top-k 1 leaves one choice at any temperature";
@@ -130,17 +144,21 @@ TEST_F(Trained, GenerateHonoursTemperatureTopKAndSeed) {
   EXPECT_EQ(text_of(5, 0, 1), text_of(5, 0, 1));
 
   const Loaded loaded = load_model(family, run);
-  const auto worst_place = [&](const std::string& text) {  // of a chosen id among the likeliest, from 0
-    std::vector<int32_t> ids = ids_of(loaded, text.substr(0, text.size() - 1));
-    int64_t worst = 0;
-    for (size_t i = 1; i < ids.size(); ++i) {
-      const auto begin = ids.begin() + std::max<int64_t>(0, static_cast<int64_t>(i) - context);
-      const std::vector<float> logits = logits_after(loaded, {begin, ids.begin() + static_cast<int64_t>(i)});
-      const float chosen = logits[static_cast<size_t>(ids[i])];
-      worst = std::max(worst, std::count_if(logits.begin(), logits.end(), [&](float x) { return x > chosen; }));
-    }
-    return worst;
-  };
+  const auto worst_place =
+      [&](const std::string& text) {  // of a chosen id among the likeliest, from 0
+        std::vector<int32_t> ids = ids_of(loaded, text.substr(0, text.size() - 1));
+        int64_t worst = 0;
+        for (size_t i = 1; i < ids.size(); ++i) {
+          const auto begin = ids.begin() + std::max<int64_t>(0, static_cast<int64_t>(i) - context);
+          const std::vector<float> logits =
+              logits_after(loaded, {begin, ids.begin() + static_cast<int64_t>(i)});
+          const float chosen = logits[static_cast<size_t>(ids[i])];
+          worst = std::max(worst, std::count_if(logits.begin(), logits.end(), [&](float x) {
+                             return x > chosen;
+                           }));
+        }
+        return worst;
+      };
   EXPECT_EQ(worst_place(text_of(5, 3)), 2);
   EXPECT_GT(worst_place(text_of(5, 0)), 2);
 }
@@ -185,9 +203,12 @@ TEST_F(Trained, ValidationIsTheMeanOverTargetsWhateverTheBatches) {
   options.val_fraction = 0.2;
   const Dataset data = open_dataset(options);
   dist::run_threads(1, [&](dist::Comm& comm) {
-    const auto loss_of = [&](int64_t rows) { return validation_loss(*loaded.model, data, {.rows = rows}, comm); };
+    const auto loss_of = [&](int64_t rows) {
+      return validation_loss(*loaded.model, data, {.rows = rows}, comm);
+    };
     const double expected = loss_of(1);
-    for (const int64_t rows : {2, 3, 4, 5, 7}) EXPECT_NEAR(loss_of(rows), expected, 1e-6) << rows;
+    for (const int64_t rows : {2, 3, 4, 5, 7})
+      EXPECT_NEAR(loss_of(rows), expected, 1e-6) << rows;
     for (const bool training : {true, false}) {  // dropout is on again, or still off
       loaded.model->train(training);
       loss_of(2);
@@ -204,7 +225,8 @@ TEST_F(Trained, IdsWithoutTextAreWrittenAsIds) {
 
 TEST_F(Trained, AModelOfATokenFileTakesAndWritesIds) {
   std::string ids;
-  for (int i = 0; i < 3000; ++i) ids += {static_cast<char>(i * i % 50), '\0'};
+  for (int i = 0; i < 3000; ++i)
+    ids += {static_cast<char>(i * i % 50), '\0'};
   test::put(folder / "ids.bin", ids);
   const std::string run = train("run", {.path = folder / "ids.bin"}, 50);
   const auto words_of = [&](const std::string& prompt) {
@@ -216,13 +238,18 @@ TEST_F(Trained, AModelOfATokenFileTakesAndWritesIds) {
   ASSERT_EQ(words.size(), 7u);
   EXPECT_EQ(words[0], 3);
   EXPECT_EQ(words[1], 49);
-  for (const int id : words) EXPECT_TRUE(0 <= id && id < 50) << id;
+  for (const int id : words)
+    EXPECT_TRUE(0 <= id && id < 50) << id;
   for (const char* prompt : {"Once", "50"})
-    EXPECT_NE(error_of(ErrorKind::bad_input, [&] { words_of(prompt); }).find(prompt), std::string::npos);
+    EXPECT_NE(error_of(ErrorKind::bad_input, [&] { words_of(prompt); }).find(prompt),
+              std::string::npos);
 }
 
 // The newest checkpoint of `run`, saved again as `to` with one element of a parameter replaced.
-void save_spoilt(const std::string& run, const std::string& to, const std::string& parameter, float value) {
+void save_spoilt(const std::string& run,
+                 const std::string& to,
+                 const std::string& parameter,
+                 float value) {
   const dist::CheckpointReader from(run);
   dist::Checkpoint spoilt{.tag = "step-000060",
                           .step = from.step(),
@@ -233,25 +260,29 @@ void save_spoilt(const std::string& run, const std::string& to, const std::strin
     for (const auto& [name, shape] : from.parameters(kind)) {
       const Tensor values = empty({numel(shape)});
       from.read(name, kind, 0, numel(shape), values);
-      if (name == parameter && kind == "master") values.data<float>()[5] = value;
+      if (name == parameter && kind == "master")
+        values.data<float>()[5] = value;
       spoilt.entries.push_back({name, kind, shape, 0, numel(shape), values, false});
     }
   dist::save_checkpoint(to, spoilt);
 }
 
 TEST_F(Trained, AParameterThatIsntFiniteIsNamedAndNothingIsWritten) {
-  const std::string run = train("run", text()), spoilt = folder / "spoilt", to = folder / "model.safetensors";
+  const std::string run = train("run", text()), spoilt = folder / "spoilt",
+                    to = folder / "model.safetensors";
   const std::string parameter = dist::CheckpointReader(run).parameters().begin()->first;
   for (const float value : {std::nanf(""), INFINITY}) {
     save_spoilt(run, spoilt, parameter, value);
     const auto expect_named = [&](const std::function<void()>& command) {
       const std::string message = error_of(ErrorKind::numeric, command);
-      for (const std::string& words : {parameter, std::string("element 5"), fmt::format("{}", value)})
+      for (const std::string& words :
+           {parameter, std::string("element 5"), fmt::format("{}", value)})
         EXPECT_NE(message.find(words), std::string::npos) << message;
     };
     expect_named([&] { printed({.from = spoilt}); });
     expect_named([&] {
-      dist::run_threads(1, [&](dist::Comm& comm) { evaluate(family, {.from = spoilt, .data = text()}, comm); });
+      dist::run_threads(
+          1, [&](dist::Comm& comm) { evaluate(family, {.from = spoilt, .data = text()}, comm); });
     });
     expect_named([&] { export_model(family, {.from = spoilt, .to = to}); });
     EXPECT_FALSE(std::filesystem::exists(to));

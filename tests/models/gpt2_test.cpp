@@ -39,7 +39,8 @@ TEST(Gpt2, AnUnknownSizeNamesTheKnownOnes) {
     gpt2_preset("125m");
     FAIL();
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "gpt2: there is no size \"125m\"; sizes are nano, 124m, 350m, 774m, 1558m");
+    EXPECT_STREQ(e.what(),
+                 "gpt2: there is no size \"125m\"; sizes are nano, 124m, 350m, 774m, 1558m");
   }
 }
 
@@ -71,24 +72,37 @@ std::vector<Product> products_of_a_step(const Gpt2Options& options, const Shape&
   return scope.products();
 }
 
-// 6·(parameters in products)·tokens, and 12·layers·width·length·tokens for attention, a half of it needed.
+// 6·(parameters in products)·tokens, and 12·layers·width·length·tokens for attention, a half of it
+// needed.
 TEST(Gpt2, ProductsCountTheFlopsOfAStep) {
   double flops = 0;
-  for (const Product& p : products_of_a_step(gpt2_preset("124m"), {2, 256})) flops += p.flops();
+  for (const Product& p : products_of_a_step(gpt2_preset("124m"), {2, 256}))
+    flops += p.flops();
   const double matrices = 12.0 * 12 * 768 * 768 + 50257.0 * 768;
   EXPECT_DOUBLE_EQ(flops, 512 * (6 * matrices + 6.0 * 12 * 768 * 256));
 }
 
-// Three layers, two heads, 2 × 5 tokens: every product of a step is recorded, equal ones are counted.
+// Three layers, two heads, 2 × 5 tokens: every product of a step is recorded, equal ones are
+// counted.
 TEST(Gpt2, ProductsAreThoseOfItsLayers) {
   const Gpt2Options options{.layers = 3, .heads = 2, .width = 8, .context = 6, .vocab = 11};
   std::set<std::string> found;
   for (const Product& p : products_of_a_step(options, {2, 5})) {
-    found.insert(fmt::format("{} {}·({}{}, {})·({}, {}{}) ×{} {}", p.op, p.batch, p.m, p.transpose_a ? "ᵀ" : "", p.k,
-                             p.k, p.n, p.transpose_b ? "ᵀ" : "", p.count, p.share));
+    found.insert(fmt::format("{} {}·({}{}, {})·({}, {}{}) ×{} {}",
+                             p.op,
+                             p.batch,
+                             p.m,
+                             p.transpose_a ? "ᵀ" : "",
+                             p.k,
+                             p.k,
+                             p.n,
+                             p.transpose_b ? "ᵀ" : "",
+                             p.count,
+                             p.share));
   }
   const std::set<std::string> expected = {
-      // forward, dx and dw of qkv, of the two projections back to the width (attention's and the MLP's), of the MLP up
+      // forward, dx and dw of qkv, of the two projections back to the width (attention's and the
+      // MLP's), of the MLP up
       "matmul 1·(10, 8)·(8, 24ᵀ) ×3 1",
       "matmul 1·(10, 24)·(24, 8) ×3 1",
       "matmul 1·(24ᵀ, 10)·(10, 8) ×3 1",

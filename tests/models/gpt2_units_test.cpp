@@ -12,18 +12,23 @@
 namespace sg::models {
 namespace {
 
-const Gpt2Options options{.layers = 3, .heads = 2, .width = 16, .context = 8, .vocab = 31, .dropout = 0.2f, .seed = 5};
+const Gpt2Options options{
+    .layers = 3, .heads = 2, .width = 16, .context = 8, .vocab = 31, .dropout = 0.2f, .seed = 5};
 
 Tensor ids(int first) {
   std::vector<int32_t> values;
-  for (int i = 0; i < 16; ++i) values.push_back((first + 7 * i) % 31);
+  for (int i = 0; i < 16; ++i)
+    values.push_back((first + 7 * i) % 31);
   return from_vector(values, {2, 8});
 }
 
-std::vector<Variable> chain(const std::vector<Unit>& units, const Tensor& tokens, const Tensor& targets) {
+std::vector<Variable> chain(const std::vector<Unit>& units,
+                            const Tensor& tokens,
+                            const Tensor& targets) {
   std::vector<Variable> flow = {Variable(tokens)};
   for (size_t u = 0; u < units.size(); ++u) {
-    if (u + 1 == units.size()) flow.emplace_back(targets);
+    if (u + 1 == units.size())
+      flow.emplace_back(targets);
     flow = units[u].forward(flow);
   }
   return flow;
@@ -61,12 +66,15 @@ TEST(Gpt2Units, CallsOfTheChainRunTheirHooks) {
     unit.hooks->after_backward = [&calls, name = unit.name] { calls += "/" + name + " "; };
   }
   backward(chain(units, ids(1), ids(3))[0]);
-  EXPECT_EQ(calls, "embeddings block0 block1 block2 head /head /block2 /block1 /block0 /embeddings ");
+  EXPECT_EQ(calls,
+            "embeddings block0 block1 block2 head /head /block2 /block1 /block0 /embeddings ");
 }
 
 TEST(Gpt2Units, ThoseThatTakeSomethingElseRefuseIt) {
   Gpt2 model(options);
-  for (const Unit& unit : model.units()) { EXPECT_THROW(unit.forward(std::vector<Variable>{}), Error) << unit.name; }
+  for (const Unit& unit : model.units()) {
+    EXPECT_THROW(unit.forward(std::vector<Variable>{}), Error) << unit.name;
+  }
 }
 
 }  // namespace

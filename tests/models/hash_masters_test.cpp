@@ -1,5 +1,5 @@
-// params_sha256 is of the masters: the same for every engine and every number of ranks that holds them, in every
-// precision; frozen parameters count, a tied one once.
+// params_sha256 is of the masters: the same for every engine and every number of ranks that holds
+// them, in every precision; frozen parameters count, a tied one once.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,7 +16,8 @@ namespace {
 const Gpt2Options size{.layers = 2, .heads = 2, .width = 32, .context = 8, .vocab = 96};
 
 struct Hashes {
-  std::string masters, by_hand;  // by_hand: of the masters as a checkpoint of one rank's would have them, in order
+  std::string masters,
+      by_hand;  // by_hand: of the masters as a checkpoint of one rank's would have them, in order
 };
 
 Hashes train(dist::EngineKind engine, DType precision, int ranks) {
@@ -25,7 +26,8 @@ Hashes train(dist::EngineKind engine, DType precision, int ranks) {
     Gpt2 model(size);
     model.initialise(3);
     model.parameters()[1].set_requires_grad(false);  // among the others, not last
-    dist::Options options{.engine = engine, .lr = 1e-3, .micro_steps = 4 / ranks, .precision = precision};
+    dist::Options options{
+        .engine = engine, .lr = 1e-3, .micro_steps = 4 / ranks, .precision = precision};
     options.elastic_determinism = true;
     options.first_bucket_bytes = options.bucket_bytes = 4 << 10;
     auto trained = dist::initialize(model.units(), options, comm);
@@ -36,15 +38,19 @@ Hashes train(dist::EngineKind engine, DType precision, int ranks) {
       trained->step();
     }
     const std::string hash = hash_masters(*trained, model.units());
-    if (comm.rank() != 0) return;
+    if (comm.rank() != 0)
+      return;
     hashes.masters = hash;
-    if (ranks > 1) return;
+    if (ranks > 1)
+      return;
     std::map<std::string, std::map<int64_t, Tensor>> values;  // runs by where they begin
     for (const dist::StateEntry& entry : trained->state())
-      if (entry.kind == "master" || entry.kind == "frozen") values[entry.parameter][entry.begin] = entry.values;
+      if (entry.kind == "master" || entry.kind == "frozen")
+        values[entry.parameter][entry.begin] = entry.values;
     Sha256 sha;
     for (const Variable& p : model.parameters())
-      for (const auto& [begin, run] : values.at(p.name())) hash_as_f32(sha, run);
+      for (const auto& [begin, run] : values.at(p.name()))
+        hash_as_f32(sha, run);
     hashes.by_hand = sha.hex();
   });
   return hashes;
@@ -56,9 +62,13 @@ TEST(HashMasters, IsTheSameForEveryEngineAndPartition) {
     const Hashes one = train(dist::EngineKind::ddp, precision, 1);
     EXPECT_EQ(one.masters, one.by_hand) << name_of(precision);
     EXPECT_TRUE(seen.emplace(one.masters, precision).second);
-    for (const auto engine : {dist::EngineKind::dp, dist::EngineKind::ddp, dist::EngineKind::zero1,
-                              dist::EngineKind::zero2, dist::EngineKind::zero3})
-      EXPECT_EQ(train(engine, precision, 2).masters, one.masters) << dist::name_of(engine) << " " << name_of(precision);
+    for (const auto engine : {dist::EngineKind::dp,
+                              dist::EngineKind::ddp,
+                              dist::EngineKind::zero1,
+                              dist::EngineKind::zero2,
+                              dist::EngineKind::zero3})
+      EXPECT_EQ(train(engine, precision, 2).masters, one.masters)
+          << dist::name_of(engine) << " " << name_of(precision);
   }
 }
 

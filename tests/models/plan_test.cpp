@@ -1,4 +1,5 @@
-// What a real run of ten million parameters holds and moves, against the tables of the numerics and against its plan.
+// What a real run of ten million parameters holds and moves, against the tables of the numerics and
+// against its plan.
 #include "models/run/plan.h"
 
 #include <gtest/gtest.h>
@@ -30,21 +31,25 @@ struct Case {
 
 void PrintTo(const Case& c, std::ostream* out) {
   *out << dist::name_of(c.engine) << "_" << c.ranks << "_ranks_" << c.micro_steps << "_micro_steps_"
-       << name_of(c.precision) << "_" << dist::name_of(c.order) << "_" << dist::name_of(c.reduction);
+       << name_of(c.precision) << "_" << dist::name_of(c.order) << "_"
+       << dist::name_of(c.reduction);
 }
 
-// Every engine with two ranks and one micro-step in both precisions; elsewhere every pair of values.
+// Every engine with two ranks and one micro-step in both precisions; elsewhere every pair of
+// values.
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto local = Accumulation::local_first, ranks = Accumulation::ranks_first;
-  const EngineKind engines[] = {EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2,
-                                EngineKind::zero3};
+  const EngineKind engines[] = {
+      EngineKind::dp, EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
   for (const EngineKind engine : engines) {
-    for (const DType precision : {DType::f32, DType::bf16}) all.push_back({engine, 2, 1, precision, local});
+    for (const DType precision : {DType::f32, DType::bf16})
+      all.push_back({engine, 2, 1, precision, local});
     all.push_back({engine, 3, 4, DType::bf16, ranks});
     all.push_back({engine, 4, 4, DType::f32, local});
   }
-  for (const EngineKind engine : {EngineKind::ddp, EngineKind::zero2}) all.push_back({engine, 3, 1, DType::f32, local});
+  for (const EngineKind engine : {EngineKind::ddp, EngineKind::zero2})
+    all.push_back({engine, 3, 1, DType::f32, local});
   for (const EngineKind engine : {EngineKind::dp, EngineKind::zero1, EngineKind::zero3})
     all.push_back({engine, 4, 1, DType::bf16, ranks});
   for (const EngineKind engine : {EngineKind::zero2, EngineKind::zero3})
@@ -53,7 +58,8 @@ std::vector<Case> cases() {
   return all;
 }
 
-// 10.5 million parameters, most of them in matrices that are larger than a bucket, the embedding tied.
+// 10.5 million parameters, most of them in matrices that are larger than a bucket, the embedding
+// tied.
 Family small_family() {
   Family family;
   family.name = "gpt2";
@@ -107,12 +113,14 @@ Json run(const Case& c) {
   Json receipt;
   dist::CommOptions comm_options;
   comm_options.ranks = c.ranks;
-  for (int rank = 0; rank < c.ranks; ++rank) configure(cpu(rank), {.threads = 1});
+  for (int rank = 0; rank < c.ranks; ++rank)
+    configure(cpu(rank), {.threads = 1});
   dist::run_threads(comm_options, [&](dist::Comm& comm) {
     Trainer trainer(family, options, data, comm);
     trainer.run();
     const Json mine = trainer.receipt();
-    if (comm.rank() == 0) receipt = mine;
+    if (comm.rank() == 0)
+      receipt = mine;
   });
   return receipt;
 }
@@ -121,14 +129,17 @@ Json run(const Case& c) {
 std::map<std::string, std::vector<uint64_t>> step_traffic(const Json& traffic, uint64_t steps) {
   std::map<std::string, std::vector<uint64_t>> result;
   for (const auto& [operation, phases] : traffic.items()) {
-    if (!phases.contains("step")) continue;
+    if (!phases.contains("step"))
+      continue;
     for (const char* figure : {"calls", "sent", "received", "padding"})
       result[operation].push_back(phases.at("step").at(figure).get<uint64_t>() / steps);
   }
   return result;
 }
 
-uint64_t figure(const Json& memory, Category category) { return memory.at(name_of(category)); }
+uint64_t figure(const Json& memory, Category category) {
+  return memory.at(name_of(category));
+}
 
 struct MeasuredBooks : testing::TestWithParam<Case> {};
 
@@ -154,7 +165,8 @@ TEST_P(MeasuredBooks, EqualTheTablesAndThePlan) {
     EXPECT_EQ(figure(memory, Category::accumulation), states.accumulation);
     const auto moved = dist::testing::expected_traffic(engine, sizes, c.ranks, rank);
     uint64_t sent = 0, received = 0;
-    for (const auto& [operation, figures] : traffic) sent += figures[1], received += figures[2];
+    for (const auto& [operation, figures] : traffic)
+      sent += figures[1], received += figures[2];
     if (c.reduction == dist::Algorithm::ordered) {  // the table's
       EXPECT_EQ(sent, moved.sent);
       EXPECT_EQ(received, moved.received);
@@ -185,9 +197,10 @@ AnyRun drawn(std::mt19937& random) {
   TrainOptions& o = run.training;
   run.ranks = static_cast<int>(from(2, 5));
   o.size.heads = from(1, 2);
-  o.size.layers = from(1, 3), o.size.width = 4 * from(2, 10), o.size.context = from(1, 40), o.size.vocab = from(5, 400);
-  o.engine.engine =
-      static_cast<EngineKind>(from(static_cast<int>(EngineKind::dp), static_cast<int>(EngineKind::zero3)));
+  o.size.layers = from(1, 3), o.size.width = 4 * from(2, 10), o.size.context = from(1, 40),
+  o.size.vocab = from(5, 400);
+  o.engine.engine = static_cast<EngineKind>(
+      from(static_cast<int>(EngineKind::dp), static_cast<int>(EngineKind::zero3)));
   o.engine.partition = from(0, 1) ? dist::PartitionKind::contiguous : dist::PartitionKind::bucket;
   o.engine.accumulation = from(0, 1) ? Accumulation::local_first : Accumulation::ranks_first;
   o.engine.reduction = from(0, 2) ? dist::Algorithm::ordered : dist::Algorithm::ring;
@@ -217,12 +230,14 @@ void expect_planned(const AnyRun& run) {
         : Dataset("ids", IdTokenizer(vocabulary), tokens_in_memory(std::move(ids)), 0) {}
   };
   const Ids data(vocabulary, std::vector<int32_t>(3000, static_cast<int32_t>(vocabulary - 1)));
-  for (int rank = 0; rank < run.ranks; ++rank) configure(cpu(rank), {.threads = 1});
+  for (int rank = 0; rank < run.ranks; ++rank)
+    configure(cpu(rank), {.threads = 1});
   dist::run_threads(run.ranks, [&](dist::Comm& comm) {
     Trainer trainer(any_family(), run.training, data, comm);
     trainer.run();
     const Json mine = trainer.receipt();
-    if (comm.rank() != 0) return;
+    if (comm.rank() != 0)
+      return;
     receipt = mine.at("memory");
     options = trainer.dry_run();
   });
@@ -248,7 +263,9 @@ TEST(PlanOfAll, ContiguousShardsOfATinyModel) {
   TrainOptions& o = run.training;
   run.ranks = 4;
   o.size.layers = o.size.heads = 1, o.size.width = 24, o.size.context = 33, o.size.vocab = 300;
-  o.engine = {.engine = EngineKind::zero1, .partition = dist::PartitionKind::contiguous, .bucket_bytes = 100};
+  o.engine = {.engine = EngineKind::zero1,
+              .partition = dist::PartitionKind::contiguous,
+              .bucket_bytes = 100};
   o.micro_batch = 1, o.global_batch = 4;
   for (const int64_t first_bucket : {int64_t{1} << 20, int64_t{100}}) {
     o.engine.first_bucket_bytes = first_bucket;
@@ -262,13 +279,16 @@ TEST(PlanOfAll, IsTheMostThatAnyRankTakes) {
     const AnyRun run = drawn(random);
     SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << run.ranks << " ranks, "
                                     << dist::name_of(run.training.engine.engine) << ", "
-                                    << dist::name_of(run.training.engine.partition) << ", buckets of "
-                                    << run.training.engine.bucket_bytes);
+                                    << dist::name_of(run.training.engine.partition)
+                                    << ", buckets of " << run.training.engine.bucket_bytes);
     expect_planned(run);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Plan, MeasuredBooks, testing::ValuesIn(cases()), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Plan,
+                         MeasuredBooks,
+                         testing::ValuesIn(cases()),
+                         testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace sg::models

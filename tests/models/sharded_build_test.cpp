@@ -22,16 +22,20 @@ struct Trained {
   std::vector<uint32_t> loss_bits;
   std::string hash;
   std::vector<uint64_t> peaks;  // by rank
-  friend bool operator==(const Trained& a, const Trained& b) { return a.loss_bits == b.loss_bits && a.hash == b.hash; }
+  friend bool operator==(const Trained& a, const Trained& b) {
+    return a.loss_bits == b.loss_bits && a.hash == b.hash;
+  }
 };
 
 Trained train(const dist::Options& options, bool on_meta, uint64_t capacity = Pool::unlimited) {
   Trained run;
   std::mutex mutex;
-  for (int rank = 0; rank < 4; ++rank) configure(cpu(rank), {.capacity = capacity, .threads = 1});
+  for (int rank = 0; rank < 4; ++rank)
+    configure(cpu(rank), {.capacity = capacity, .threads = 1});
   dist::run_threads(4, [&](dist::Comm& comm) {
     std::optional<DeviceGuard> guard;
-    if (on_meta) guard.emplace(unplaced);
+    if (on_meta)
+      guard.emplace(unplaced);
     Gpt2 model(size);
     model.initialise(7);
     guard.reset();
@@ -40,7 +44,8 @@ Trained train(const dist::Options& options, bool on_meta, uint64_t capacity = Po
     for (int step = 0; step < 3; ++step) {
       engine->backward(engine->forward([&] { return model.loss(ids, ids); }));
       const dist::StepResult result = engine->step();
-      if (comm.rank() == 0) run.loss_bits.push_back(std::bit_cast<uint32_t>(result.loss));
+      if (comm.rank() == 0)
+        run.loss_bits.push_back(std::bit_cast<uint32_t>(result.loss));
     }
     engine->synchronize();
     const std::string hash = hash_masters(*engine, model.units());
@@ -52,22 +57,27 @@ Trained train(const dist::Options& options, bool on_meta, uint64_t capacity = Po
 }
 
 dist::Options options_of(dist::EngineKind engine) {
-  dist::Options options{.engine = engine, .lr = 0.05, .first_bucket_bytes = 16 << 10, .bucket_bytes = 16 << 10};
+  dist::Options options{
+      .engine = engine, .lr = 0.05, .first_bucket_bytes = 16 << 10, .bucket_bytes = 16 << 10};
   options.optimizer.type = "sgd";
   options.prefetch_elements = 0;
   return options;
 }
 
 TEST(ShardedBuild, HasTheValuesOfABuildOnADevice) {
-  for (const auto engine : {dist::EngineKind::dp, dist::EngineKind::ddp, dist::EngineKind::zero1,
-                            dist::EngineKind::zero2, dist::EngineKind::zero3}) {
+  for (const auto engine : {dist::EngineKind::dp,
+                            dist::EngineKind::ddp,
+                            dist::EngineKind::zero1,
+                            dist::EngineKind::zero2,
+                            dist::EngineKind::zero3}) {
     dist::Options options = options_of(engine);
     options.precision = engine == dist::EngineKind::dp ? DType::f32 : DType::bf16;
     EXPECT_TRUE(train(options, true) == train(options, false)) << dist::name_of(engine);
   }
 }
 
-// The model alone fills the device; gradients and optimizer state, twice as much again, are shards beside its shards.
+// The model alone fills the device; gradients and optimizer state, twice as much again, are shards
+// beside its shards.
 TEST(ShardedBuild, TrainsAModelLargerThanTheDevice) {
   const auto bytes = [] {
     const DeviceGuard guard(meta());
@@ -76,9 +86,12 @@ TEST(ShardedBuild, TrainsAModelLargerThanTheDevice) {
   const Trained reference = train(options_of(dist::EngineKind::ddp), false);
   const Trained sharded = train(options_of(dist::EngineKind::zero3), true, bytes - 1);
   EXPECT_TRUE(sharded == reference);
-  for (const uint64_t peak : sharded.peaks) EXPECT_LT(peak, bytes);
-  test::error_of(ErrorKind::out_of_memory, [&] { train(options_of(dist::EngineKind::zero3), false, bytes - 1); });
-  for (int rank = 0; rank < 4; ++rank) configure(cpu(rank), {.threads = 1});
+  for (const uint64_t peak : sharded.peaks)
+    EXPECT_LT(peak, bytes);
+  test::error_of(ErrorKind::out_of_memory,
+                 [&] { train(options_of(dist::EngineKind::zero3), false, bytes - 1); });
+  for (int rank = 0; rank < 4; ++rank)
+    configure(cpu(rank), {.threads = 1});
 }
 
 }  // namespace

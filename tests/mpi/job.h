@@ -23,11 +23,13 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  pid_t rank(int number) const;                    // its process, once it runs; −1: not within a minute
-  void signal(int number) const;                   // to the launcher
-  bool sees(const std::string& path) const;        // waits until the file is there; false: the launcher ended before
-  JobResult wait(double seconds = 120);            // a launcher that runs for longer is killed: status −9
-  std::vector<pid_t> left(double patience) const;  // processes of the job that still live after so many seconds
+  pid_t rank(int number) const;   // its process, once it runs; −1: not within a minute
+  void signal(int number) const;  // to the launcher
+  bool sees(const std::string& path)
+      const;  // waits until the file is there; false: the launcher ended before
+  JobResult wait(double seconds = 120);  // a launcher that runs for longer is killed: status −9
+  std::vector<pid_t> left(
+      double patience) const;  // processes of the job that still live after so many seconds
 
  private:
   std::vector<pid_t> processes() const;

@@ -1,6 +1,7 @@
-// Runs that are killed at random points, each time resumed on another engine, partition and number of ranks, of threads
-// or of processes, saved at once or beside training: the undisturbed run's bits, no process left, no file left, nothing
-// lost beyond the last save. SG_LONG=1 makes 100 kills.
+// Runs that are killed at random points, each time resumed on another engine, partition and number
+// of ranks, of threads or of processes, saved at once or beside training: the undisturbed run's
+// bits, no process left, no file left, nothing lost beyond the last save. SG_LONG=1 makes 100
+// kills.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -28,14 +29,17 @@ class Kills : public ::testing::Test {
  protected:
   void SetUp() override {
     std::ofstream file(folder_ / "text");
-    for (int i = 0; i < 400; ++i) file << i % 17 << " bottles hang on the wall, " << i % 5 << " fall. ";
+    for (int i = 0; i < 400; ++i)
+      file << i % 17 << " bottles hang on the wall, " << i % 5 << " fall. ";
     std::cout << "seed " << seed_ << "\n";
   }
 
   static std::string train(const std::string& folder, const std::string& more) {
     return std::string(SG_GPT2) +
-           " train --size nano --layers 2 --heads 2 --width 16 --context 16 --global-batch 8 --micro-batch 2"
-           " --tokenizer chars --threads 1 --warmup 2 --val-fraction 0 --bucket-bytes 8KiB --elastic-determinism"
+           " train --size nano --layers 2 --heads 2 --width 16 --context 16 --global-batch 8 "
+           "--micro-batch 2"
+           " --tokenizer chars --threads 1 --warmup 2 --val-fraction 0 --bucket-bytes 8KiB "
+           "--elastic-determinism"
            " --dropout 0.1 --comm-timeout 60 --data " +
            folder + "/text --steps " + std::to_string(steps) + " " + more;
   }
@@ -49,13 +53,15 @@ class Kills : public ::testing::Test {
   std::string any_run(const std::string& more) {
     const int ranks = pick({1, 2, 4});
     const bool processes = !std::string(SG_MPIEXEC).empty() && random_() % 2 == 0;
-    const std::string engine =
-        processes ? pick({"ddp", "zero1", "zero2", "zero3"}) : pick({"dp", "ddp", "zero1", "zero2", "zero3"});
-    const std::string partition = engine.starts_with("zero") ? pick({"bucket", "contiguous"}) : "bucket";
+    const std::string engine = processes ? pick({"ddp", "zero1", "zero2", "zero3"})
+                                         : pick({"dp", "ddp", "zero1", "zero2", "zero3"});
+    const std::string partition =
+        engine.starts_with("zero") ? pick({"bucket", "contiguous"}) : "bucket";
     const std::string options = "--engine " + engine + " --partition " + partition +
                                 (random_() % 2 ? " --async-save" : "") +
                                 (processes ? "" : " --ranks " + std::to_string(ranks)) + " " + more;
-    const std::string launcher = processes ? std::string(SG_MPIEXEC) + " -n " + std::to_string(ranks) + " " : "";
+    const std::string launcher =
+        processes ? std::string(SG_MPIEXEC) + " -n " + std::to_string(ranks) + " " : "";
     return launcher + train(folder_.path(), options);
   }
 
@@ -75,7 +81,8 @@ class Kills : public ::testing::Test {
       job.signal(SIGKILL);
     } else {
       const std::vector<pid_t> processes = job.left(0);
-      if (!processes.empty()) kill(processes[random_() % processes.size()], SIGKILL);
+      if (!processes.empty())
+        kill(processes[random_() % processes.size()], SIGKILL);
     }
     const JobResult result = job.wait(120);
     EXPECT_TRUE(job.left(30).empty()) << "orphan processes of " << command << "\n" << result.output;
@@ -87,7 +94,8 @@ class Kills : public ::testing::Test {
   // The last step that a run said it had saved.
   static int64_t last_saved(const std::string& output) {
     const size_t at = output.rfind("  saved;");
-    if (at == std::string::npos) return 0;
+    if (at == std::string::npos)
+      return 0;
     const size_t step = output.rfind("step ", at);
     return std::atoll(output.c_str() + step + 5);
   }
@@ -96,11 +104,13 @@ class Kills : public ::testing::Test {
     return tag.empty() ? 0 : std::atoll(tag.c_str() + tag.find('-') + 1);
   }
   static std::string resume(const std::string& out) {
-    return " --save-every 2 --out " + out + (fs::exists(out + "/latest") ? " --resume" : " --overwrite");
+    return " --save-every 2 --out " + out +
+           (fs::exists(out + "/latest") ? " --resume" : " --overwrite");
   }
 
-  const unsigned seed_ =
-      std::getenv("SG_SEED") ? static_cast<unsigned>(std::atoi(std::getenv("SG_SEED"))) : std::random_device{}();
+  const unsigned seed_ = std::getenv("SG_SEED")
+                             ? static_cast<unsigned>(std::atoi(std::getenv("SG_SEED")))
+                             : std::random_device{}();
   std::mt19937 random_{seed_};
   test::TemporaryFolder folder_;
 };
@@ -110,7 +120,8 @@ TEST_F(Kills, AtRandomPointsLoseNothingAndChangeNoBit) {
   const int wanted = longer && std::string(longer) == "1" ? 100 : 4;
   const auto begin = std::chrono::steady_clock::now();
   const Json whole = finish(train(folder_.path(), "--engine ddp"));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   ASSERT_TRUE(whole.is_object());
   int kills = 0, runs = 0;
   while (kills < wanted && !HasFailure()) {
@@ -118,17 +129,20 @@ TEST_F(Kills, AtRandomPointsLoseNothingAndChangeNoBit) {
     for (int i = 0; i < 3 && kills < wanted && newest(out) < steps; ++i) {
       const std::string command = any_run(resume(out));
       const double start = command.starts_with(SG_GPT2) ? 0 : 0.5;  // of mpirun
-      const double after = std::uniform_real_distribution<>(0.05, 0.95)(random_) * (seconds + start);
+      const double after =
+          std::uniform_real_distribution<>(0.05, 0.95)(random_) * (seconds + start);
       kills += kill_one(command, out, after);
     }
     const Json last = finish(any_run(resume(out)));
-    for (const char* key : {"params_sha256", "loss_bits"}) EXPECT_EQ(last.value(key, Json()), whole.at(key)) << key;
+    for (const char* key : {"params_sha256", "loss_bits"})
+      EXPECT_EQ(last.value(key, Json()), whole.at(key)) << key;
     std::vector<std::string> strange;
     for (const auto& entry : fs::directory_iterator(out)) {
       const std::string name = entry.path().filename().string();
       const bool ours = name == "latest" || name == "metrics.jsonl" ||
                         (name.starts_with("step-") && name.find(".tmp-") == std::string::npos);
-      if (!ours) strange.push_back(name);
+      if (!ours)
+        strange.push_back(name);
     }
     EXPECT_TRUE(strange.empty()) << strange.front() << " is left";
   }

@@ -16,13 +16,15 @@ namespace {
 
 double mean_of(const std::vector<float>& x) {
   double sum = 0;
-  for (const float v : x) sum += v;
+  for (const float v : x)
+    sum += v;
   return sum / static_cast<double>(x.size());
 }
 double deviation_of(const std::vector<float>& x) {
   double sum = 0;
   const double mean = mean_of(x);
-  for (const float v : x) sum += (v - mean) * (v - mean);
+  for (const float v : x)
+    sum += (v - mean) * (v - mean);
   return std::sqrt(sum / static_cast<double>(x.size()));
 }
 
@@ -35,7 +37,8 @@ TEST(Init, ValuesDependOnSeedAndPathAlone) {
   EXPECT_NE(a.weight.tensor().to_vector<float>(), b.weight.tensor().to_vector<float>());
   Sequential inside(std::make_unique<Linear>(LinearOptions{.in = 30, .out = 20}));
   inside.initialise(1);
-  EXPECT_NE(inside.parameters()[0].tensor().to_vector<float>(), a.weight.tensor().to_vector<float>())
+  EXPECT_NE(inside.parameters()[0].tensor().to_vector<float>(),
+            a.weight.tensor().to_vector<float>())
       << "another path, other values";
 }
 
@@ -52,12 +55,15 @@ TEST(Init, ATableLargerThanOneRunIsDrawnAsAWhole) {
 TEST(Init, UniformStaysWithinItsBound) {
   Linear layer({.in = 16, .out = 64});
   layer.initialise(1);
-  for (const float v : layer.weight.tensor().to_vector<float>()) EXPECT_LE(std::abs(v), 0.25f);
+  for (const float v : layer.weight.tensor().to_vector<float>())
+    EXPECT_LE(std::abs(v), 0.25f);
 }
 
 TEST(Layers, SequentialIsItsLayersInOrder) {
-  Sequential model(std::make_unique<Linear>(LinearOptions{.in = 4, .out = 8}), std::make_unique<LayerNorm>(8),
-                   std::make_unique<RMSNorm>(8), std::make_unique<MLP>(MLPOptions{.width = 8, .hidden = 16}));
+  Sequential model(std::make_unique<Linear>(LinearOptions{.in = 4, .out = 8}),
+                   std::make_unique<LayerNorm>(8),
+                   std::make_unique<RMSNorm>(8),
+                   std::make_unique<MLP>(MLPOptions{.width = 8, .hidden = 16}));
   model.initialise(1);
   const Variable y = model.forward(Variable(random_normal({3, 4}, {.seed = 5})));
   EXPECT_EQ(y.shape(), (Shape{3, 8}));
@@ -71,7 +77,8 @@ TEST(Layers, DropoutZeroesItsShareAndKeepsTheMean) {
   MicroStepScope scope(1, 0, 0);
   const std::vector<float> y = dropout.forward(x).tensor().to_vector<float>();
   EXPECT_NEAR(mean_of(y), 1, 0.02);
-  for (const float v : y) EXPECT_TRUE(v == 0 || std::abs(v - 4.0f / 3) < 1e-6f) << v;
+  for (const float v : y)
+    EXPECT_TRUE(v == 0 || std::abs(v - 4.0f / 3) < 1e-6f) << v;
   dropout.eval();
   EXPECT_EQ(dropout.forward(x), x);
 }
@@ -89,12 +96,15 @@ TEST(Layers, AttentionIsCausal) {
   CausalSelfAttention attention({.width = 16, .heads = 2});
   attention.initialise(1);
   const Tensor x = random_normal({1, 6, 16}, {.seed = 2});
-  const std::vector<float> before = attention.forward(Variable(x)).tensor().slice(1, 0, 5).to_vector<float>();
+  const std::vector<float> before =
+      attention.forward(Variable(x)).tensor().slice(1, 0, 5).to_vector<float>();
   fill_(x.slice(1, 5, 6), 3);
   EXPECT_EQ(attention.forward(Variable(x)).tensor().slice(1, 0, 5).to_vector<float>(), before);
 }
 
-TEST(Layers, HeadsMustDivideTheWidth) { EXPECT_THROW(CausalSelfAttention({.width = 10, .heads = 3}), Error); }
+TEST(Layers, HeadsMustDivideTheWidth) {
+  EXPECT_THROW(CausalSelfAttention({.width = 10, .heads = 3}), Error);
+}
 
 TEST(Loss, HuberIsSquaredInsideAndLinearOutside) {
   const Variable prediction(from_vector<float>({0.5f, 3})), target(from_vector<float>({0, 0}));
@@ -122,7 +132,8 @@ TEST(Layers, SizesAndProbabilitiesOutOfRangeAreRefused) {
       {"mlp hidden 0", [] { MLP({.width = 4, .hidden = 0}); }},
       {"attention of 0 heads", [] { CausalSelfAttention({.width = 8, .heads = 0}); }},
       {"attention of -2 heads", [] { CausalSelfAttention({.width = 8, .heads = -2}); }},
-      {"attention dropout NaN", [=] { CausalSelfAttention({.width = 8, .heads = 2, .dropout = nan}); }},
+      {"attention dropout NaN",
+       [=] { CausalSelfAttention({.width = 8, .heads = 2, .dropout = nan}); }},
       {"normal NaN", [=] { normal(nan); }},
       {"normal -1", [] { normal(-1); }},
       {"uniform -1", [] { uniform(-1); }},
@@ -132,7 +143,8 @@ TEST(Layers, SizesAndProbabilitiesOutOfRangeAreRefused) {
       {"no layer", [] { Sequential(std::unique_ptr<Linear>()); }},
       {"huber delta", [] { huber_loss(Variable(full({1}, 1)), Variable(full({1}, 2)), -1); }},
   };
-  for (const auto& [name, make] : cases) EXPECT_THROW(make(), Error) << name;
+  for (const auto& [name, make] : cases)
+    EXPECT_THROW(make(), Error) << name;
 }
 
 }  // namespace

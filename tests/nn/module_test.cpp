@@ -34,22 +34,26 @@ struct Model : Module {
 
 std::vector<std::string> names(const std::vector<Variable>& parameters) {
   std::vector<std::string> names;
-  for (const Variable& p : parameters) names.push_back(p.name());
+  for (const Variable& p : parameters)
+    names.push_back(p.name());
   return names;
 }
 
 std::string message_of(const std::function<void()>& f) {
   try {
     f();
-  } catch (const Error& e) { return e.what(); }
+  } catch (const Error& e) {
+    return e.what();
+  }
   return "nothing was thrown";
 }
 
 TEST(Module, NamesAreDottedPathsAndTiedParametersComeOnce) {
   DeviceGuard device(meta());
   const Model model;
-  EXPECT_EQ(names(model.parameters()), (std::vector<std::string>{"table.weight", "block.first.weight",
-                                                                 "block.first.bias", "block.second.weight"}));
+  EXPECT_EQ(names(model.parameters()),
+            (std::vector<std::string>{
+                "table.weight", "block.first.weight", "block.first.bias", "block.second.weight"}));
   EXPECT_EQ(model.parameter_count(), 40 + 24 + 6 + 24);
   EXPECT_EQ(model.block.first.path(), "block.first");
 }
@@ -60,8 +64,9 @@ TEST(Module, UnitsCoverEveryParameterOnce) {
   const std::vector<Unit> units = model.units();
   ASSERT_EQ(units.size(), 2u);
   EXPECT_EQ(units[0].name, "table");
-  EXPECT_EQ(names(units[1].parameters),
-            (std::vector<std::string>{"block.first.weight", "block.first.bias", "block.second.weight"}));
+  EXPECT_EQ(
+      names(units[1].parameters),
+      (std::vector<std::string>{"block.first.weight", "block.first.bias", "block.second.weight"}));
 }
 
 TEST(Module, AModelWithoutUnitsIsOne) {
@@ -79,7 +84,8 @@ TEST(Module, AParameterOutsideOfEveryUnitIsRefusedByName) {
   };
   DeviceGuard device(meta());
   const Stray model;
-  EXPECT_NE(message_of([&] { (void)model.units(); }).find("lost.weight lies outside"), std::string::npos);
+  EXPECT_NE(message_of([&] { (void)model.units(); }).find("lost.weight lies outside"),
+            std::string::npos);
 }
 
 TEST(Module, HooksOfAUnitRunAroundItsForward) {
@@ -110,13 +116,15 @@ TEST(Module, LoadStateNamesWhatDoesntFit) {
   StateDict state = model.state();
   EXPECT_EQ(state.size(), 4u);
   state.erase("block.first.bias");
-  EXPECT_EQ(message_of([&] { model.load_state(state); }), "load_state: block.first.bias (6) is missing");
+  EXPECT_EQ(message_of([&] { model.load_state(state); }),
+            "load_state: block.first.bias (6) is missing");
   state["block.first.bias"] = empty({7});
   EXPECT_EQ(message_of([&] { model.load_state(state); }),
             "load_state: block.first.bias is (6) here and (7) in the state");
   state["block.first.bias"] = empty({6});
   state["other"] = empty({1});
-  EXPECT_EQ(message_of([&] { model.load_state(state); }), "load_state: other (1) isn't part of this model");
+  EXPECT_EQ(message_of([&] { model.load_state(state); }),
+            "load_state: other (1) isn't part of this model");
   state.erase("other");
   EXPECT_EQ(message_of([&] { model.load_state(state); }),
             "load_state: block.first.bias lies on meta, which keeps no values");

@@ -1,4 +1,5 @@
-// Recompute draws what the first run drew, with no help from its caller: op ids, batch position, step.
+// Recompute draws what the first run drew, with no help from its caller: op ids, batch position,
+// step.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -27,12 +28,13 @@ struct Net : Module {
 
 std::vector<float> values_of(int n) {
   std::vector<float> values;
-  for (int i = 0; i < n; ++i) values.push_back(0.25f * static_cast<float>(i % 17) - 1.5f);
+  for (int i = 0; i < n; ++i)
+    values.push_back(0.25f * static_cast<float>(i % 17) - 1.5f);
   return values;
 }
 
-// The loss and the input's gradient. `region` is entered inside of a micro-step; backward runs where `backward_where`
-// puts it.
+// The loss and the input's gradient. `region` is entered inside of a micro-step; backward runs
+// where `backward_where` puts it.
 std::vector<float> run(const std::function<Variable(Net&, const Variable&)>& f,
                        const std::function<void(const std::function<void()>&)>& backward_where) {
   Net net;
@@ -54,15 +56,20 @@ const auto in_another_micro_step = [](const std::function<void()>& go) {
   go();
 };
 
-Variable plain(Net& net, const Variable& x) { return net.outer(net.outer(x)); }
+Variable plain(Net& net, const Variable& x) {
+  return net.outer(net.outer(x));
+}
 Variable regions(Net& net, const Variable& x) {
   const Region region = [&](const Variable& y) { return net.outer(y); };
   return recompute(region, recompute(region, x));
 }
 Variable nested(Net& net, const Variable& x) {
   const Region inner = [&](const Variable& y) { return net.inner(y); };
-  const Region middle = [&, inner](const Variable& y) { return net.b.forward(recompute(inner, net.b.forward(y))); };
-  return recompute([&, middle](const Variable& y) { return recompute(middle, recompute(middle, y)); }, x);
+  const Region middle = [&, inner](const Variable& y) {
+    return net.b.forward(recompute(inner, net.b.forward(y)));
+  };
+  return recompute(
+      [&, middle](const Variable& y) { return recompute(middle, recompute(middle, y)); }, x);
 }
 
 TEST(RecomputeRandom, RegionsHaveThePlainRunsBitsWhereverBackwardRuns) {

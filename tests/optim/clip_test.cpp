@@ -12,7 +12,8 @@ namespace {
 
 std::vector<double> awkward(int64_t n) {  // whose sum depends on its order
   std::vector<double> values;
-  for (int64_t i = 0; i < n; ++i) values.push_back(std::exp(std::sin(static_cast<double>(i)) * 9));
+  for (int64_t i = 0; i < n; ++i)
+    values.push_back(std::exp(std::sin(static_cast<double>(i)) * 9));
   return values;
 }
 
@@ -24,10 +25,13 @@ TEST(Clip, SubtreesOfAnySplitJoinToTheTree) {
       for (int64_t b = a; b <= total; ++b) {  // three ranks: [0, a), [a, b), [b, total)
         std::vector<Subtree> parts;
         for (auto [begin, end] : {std::pair{int64_t{0}, a}, {a, b}, {b, total}}) {
-          const auto own = all.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
-          for (const Subtree& part : subtrees(own, begin, total)) parts.push_back(part);
+          const auto own =
+              all.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+          for (const Subtree& part : subtrees(own, begin, total))
+            parts.push_back(part);
         }
-        ASSERT_EQ(join(parts, total), tree_sum(all)) << total << " chunks cut at " << a << " and " << b;
+        ASSERT_EQ(join(parts, total), tree_sum(all))
+            << total << " chunks cut at " << a << " and " << b;
       }
     }
   }
@@ -71,7 +75,8 @@ TEST(Clip, TheFactorUnscalesAndClipsInOne) {
 }
 
 TEST(Clip, ValuesOutOfRangeAreRefused) {
-  for (const double clip : {-1.0, std::nan(""), HUGE_VAL}) EXPECT_THROW(clip_factor(1, clip), Error) << clip;
+  for (const double clip : {-1.0, std::nan(""), HUGE_VAL})
+    EXPECT_THROW(clip_factor(1, clip), Error) << clip;
   for (const double scale : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
     EXPECT_THROW(clip_factor(1, 1, scale), Error) << scale;
     EXPECT_THROW(global_norm({}, scale), Error) << scale;

@@ -64,7 +64,8 @@ TEST(LossScaler, StopsAtTheMinimum) {
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::numeric);
-    EXPECT_NE(std::string(error.what()).find("h.3.mlp.up.weight"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("h.3.mlp.up.weight"), std::string::npos)
+        << error.what();
   }
 }
 
@@ -85,19 +86,24 @@ TEST(LossScaler, RefusesWhatMakesNoSense) {
 
 TEST(LossScaler, ValuesOutOfRangeAreRefused) {
   const double nan = std::nan("");
-  for (const LossScaleOptions& o :
-       {LossScaleOptions{.fixed = nan}, LossScaleOptions{.fixed = HUGE_VAL}, LossScaleOptions{.initial_power = 2000},
-        LossScaleOptions{.initial_power = -1}, LossScaleOptions{.minimum = 0}, LossScaleOptions{.minimum = nan}})
+  for (const LossScaleOptions& o : {LossScaleOptions{.fixed = nan},
+                                    LossScaleOptions{.fixed = HUGE_VAL},
+                                    LossScaleOptions{.initial_power = 2000},
+                                    LossScaleOptions{.initial_power = -1},
+                                    LossScaleOptions{.minimum = 0},
+                                    LossScaleOptions{.minimum = nan}})
     EXPECT_THROW(LossScaler{o}, Error);
   LossScaler scaler({});
-  for (const LossScaler::State& s :
-       {LossScaler::State{nan, 0, 0}, LossScaler::State{0, 0, 0}, LossScaler::State{HUGE_VAL, 0, 0}})
+  for (const LossScaler::State& s : {LossScaler::State{nan, 0, 0},
+                                     LossScaler::State{0, 0, 0},
+                                     LossScaler::State{HUGE_VAL, 0, 0}})
     EXPECT_THROW(scaler.restore(s), Error);
 }
 
 TEST(LossScaler, GrowsNoFurtherThanALossCanTake) {
   LossScaler scaler({.initial_power = 99, .window = 1});
-  for (int i = 0; i < 10; ++i) scaler.update(false);
+  for (int i = 0; i < 10; ++i)
+    scaler.update(false);
   EXPECT_EQ(scaler.scale(), 0x1p100);
 }
 

@@ -1,5 +1,5 @@
-// Optimizers against the textbook's formulas in f64, and what engines rely on: splits, factors, 16-bit copies,
-// counting.
+// Optimizers against the textbook's formulas in f64, and what engines rely on: splits, factors,
+// 16-bit copies, counting.
 #include "optim/optimizer.h"
 
 #include <gtest/gtest.h>
@@ -26,11 +26,14 @@ struct Row {
 std::vector<Row> rows() {
   const auto adam = [](bool decoupled) {
     return [decoupled](Scalar& x, double g, double lr, double decay, int t) {
-      if (decoupled) x.p -= lr * decay * x.p;
-      else g += decay * x.p;
+      if (decoupled)
+        x.p -= lr * decay * x.p;
+      else
+        g += decay * x.p;
       x.s1 = 0.9 * x.s1 + 0.1 * g;
       x.s2 = 0.95 * x.s2 + 0.05 * g * g;
-      x.p -= lr * (x.s1 / (1 - std::pow(0.9, t))) / (std::sqrt(x.s2 / (1 - std::pow(0.95, t))) + 1e-8);
+      x.p -=
+          lr * (x.s1 / (1 - std::pow(0.9, t))) / (std::sqrt(x.s2 / (1 - std::pow(0.95, t))) + 1e-8);
     };
   };
   const auto sgd = [](double momentum, bool nesterov) {
@@ -58,7 +61,8 @@ std::vector<Row> rows() {
 
 std::vector<float> wave(size_t n, double frequency) {
   std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = static_cast<float>(std::sin(frequency * static_cast<double>(i + 1)));
+  for (size_t i = 0; i < n; ++i)
+    values[i] = static_cast<float>(std::sin(frequency * static_cast<double>(i + 1)));
   return values;
 }
 
@@ -80,16 +84,19 @@ TEST(Optimizer, FollowsItsFormula) {
     const Tensor master = from_vector(wave(count, 0.7));
     Slice slice = slice_of(*optimizer, master);
     std::vector<Scalar> expected;
-    for (float p : wave(count, 0.7)) expected.push_back({p});
+    for (float p : wave(count, 0.7))
+      expected.push_back({p});
     for (int t = 1; t <= steps; ++t) {
       const auto gradient = wave(count, 0.3 * t);
       slice.gradient = from_vector(gradient);
       optimizer->step({&slice, 1}, 0.5f);
-      for (size_t i = 0; i < count; ++i) row.rule(expected[i], 0.5 * gradient[i], 0.05, 0.1, t);
+      for (size_t i = 0; i < count; ++i)
+        row.rule(expected[i], 0.5 * gradient[i], 0.05, 0.1, t);
     }
     EXPECT_EQ(optimizer->t(), steps);
     const auto found = master.to_vector<float>();
-    for (size_t i = 0; i < count; ++i) EXPECT_NEAR(found[i], expected[i].p, 2e-6) << row.name << " element " << i;
+    for (size_t i = 0; i < count; ++i)
+      EXPECT_NEAR(found[i], expected[i].p, 2e-6) << row.name << " element " << i;
   }
 }
 
@@ -99,7 +106,8 @@ TEST(Optimizer, GivesTheSameBitsForAnySplit) {
     const auto whole = make_optimizer(row.options), split = make_optimizer(row.options);
     const Tensor a = from_vector(wave(count, 0.7)), b = clone(a);
     Slice slice = slice_of(*whole, a);
-    Slice parts[] = {slice_of(*split, b.slice(0, 0, 5)), slice_of(*split, b.slice(0, 5, 5)),
+    Slice parts[] = {slice_of(*split, b.slice(0, 0, 5)),
+                     slice_of(*split, b.slice(0, 5, 5)),
                      slice_of(*split, b.slice(0, 5, count))};
     for (int t = 1; t <= steps; ++t) {
       slice.gradient = from_vector(wave(count, 0.3 * t));
@@ -146,7 +154,8 @@ TEST(Optimizer, BooksItsStateAndNamesIt) {
   EXPECT_EQ(pool(cpu()).ledger().held(Category::optimizer) - before, 2 * 100 * sizeof(float));
   EXPECT_EQ(optimizer->state_names(), (std::vector<std::string>{"moment1", "moment2"}));
   EXPECT_EQ(make_optimizer({.type = "sgd", .momentum = 0})->state_names().size(), 0u);
-  EXPECT_EQ(make_optimizer({.type = "lion"})->state_names(), (std::vector<std::string>{"momentum"}));
+  EXPECT_EQ(make_optimizer({.type = "lion"})->state_names(),
+            (std::vector<std::string>{"momentum"}));
 }
 
 TEST(Optimizer, RefusesWhatMakesNoSense) {
@@ -156,26 +165,31 @@ TEST(Optimizer, RefusesWhatMakesNoSense) {
   EXPECT_THROW(make_optimizer({.type = "sgd", .momentum = 0, .nesterov = true}), Error);
 }
 
-// m and v are estimates of g and g² from the first step on: Adam starts with -lr, whatever its betas.
+// m and v are estimates of g and g² from the first step on: Adam starts with -lr, whatever its
+// betas.
 TEST(Optimizer, AdamsFirstStepIsTheLearningRateForAnyBetas) {
   for (const char* type : {"adamw", "adam"}) {
     for (const double beta1 : {0.0, 0.8, 0.9, 0.99}) {
-      for (const double beta2 : {0.0, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999}) {
-        const auto optimizer = make_optimizer({.type = type, .beta1 = beta1, .beta2 = beta2, .weight_decay = 0});
+      for (const double beta2 :
+           {0.0, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999}) {
+        const auto optimizer =
+            make_optimizer({.type = type, .beta1 = beta1, .beta2 = beta2, .weight_decay = 0});
         optimizer->set_learning_rate(1);
         Slice slice = slice_of(*optimizer, from_vector(std::vector<float>(count, 0)));
         slice.gradient = from_vector(wave(count, 0.3));
         optimizer->step({&slice, 1});
         const auto p = slice.master.to_vector<float>(), g = wave(count, 0.3);
         for (size_t i = 0; i < count; ++i) {
-          EXPECT_NEAR(p[i], -g[i] / (std::abs(static_cast<double>(g[i])) + 1e-8), 1e-7) << type << " " << beta2;
+          EXPECT_NEAR(p[i], -g[i] / (std::abs(static_cast<double>(g[i])) + 1e-8), 1e-7)
+              << type << " " << beta2;
         }
       }
     }
   }
 }
 
-// A constant gradient is its own estimate at every step, if moments and corrections are made of the same betas.
+// A constant gradient is its own estimate at every step, if moments and corrections are made of the
+// same betas.
 TEST(Optimizer, AdamsCorrectionsFitItsMoments) {
   for (const double beta2 : {0.9, 0.999, 0.99999, 0.9999999}) {
     const auto optimizer = make_optimizer({.beta2 = beta2, .weight_decay = 0});
@@ -192,16 +206,25 @@ TEST(Optimizer, AdamsCorrectionsFitItsMoments) {
 
 TEST(Optimizer, ValuesOutOfRangeAreRefused) {
   const double nan = std::nan(""), infinity = HUGE_VAL;
-  const OptimizerOptions wrong[] = {{.beta1 = -0.1},       {.beta1 = nan},
-                                    {.beta2 = 1},          {.beta2 = 0.99999999},  // 1 as f32
-                                    {.beta2 = nan},        {.eps = 0},
-                                    {.eps = -1},           {.eps = nan},
-                                    {.eps = 1e-60},        {.weight_decay = -0.1},
-                                    {.weight_decay = nan}, {.weight_decay = infinity},
-                                    {.momentum = 1},       {.momentum = nan}};
-  for (const OptimizerOptions& options : wrong) EXPECT_THROW(make_optimizer(options), Error);
+  const OptimizerOptions wrong[] = {{.beta1 = -0.1},
+                                    {.beta1 = nan},
+                                    {.beta2 = 1},
+                                    {.beta2 = 0.99999999},  // 1 as f32
+                                    {.beta2 = nan},
+                                    {.eps = 0},
+                                    {.eps = -1},
+                                    {.eps = nan},
+                                    {.eps = 1e-60},
+                                    {.weight_decay = -0.1},
+                                    {.weight_decay = nan},
+                                    {.weight_decay = infinity},
+                                    {.momentum = 1},
+                                    {.momentum = nan}};
+  for (const OptimizerOptions& options : wrong)
+    EXPECT_THROW(make_optimizer(options), Error);
   const auto optimizer = make_optimizer({});
-  for (const double lr : {-1.0, nan, infinity, 1e300}) EXPECT_THROW(optimizer->set_learning_rate(lr), Error) << lr;
+  for (const double lr : {-1.0, nan, infinity, 1e300})
+    EXPECT_THROW(optimizer->set_learning_rate(lr), Error) << lr;
   EXPECT_EQ(optimizer->learning_rate(), 1e-3);
 }
 

@@ -11,7 +11,8 @@ namespace sg::optim {
 namespace {
 
 TEST(Schedules, WarmUpIsALine) {
-  for (auto kind : {ScheduleKind::constant, ScheduleKind::linear, ScheduleKind::cosine, ScheduleKind::wsd}) {
+  for (auto kind :
+       {ScheduleKind::constant, ScheduleKind::linear, ScheduleKind::cosine, ScheduleKind::wsd}) {
     const Schedule s{.kind = kind, .lr = 1, .min_lr = 0.1, .warmup = 4, .steps = 100, .decay = 20};
     EXPECT_DOUBLE_EQ(s.at(0), 0.2) << name_of(kind);
     EXPECT_DOUBLE_EQ(s.at(3), 0.8) << name_of(kind);
@@ -20,7 +21,12 @@ TEST(Schedules, WarmUpIsALine) {
 }
 
 TEST(Schedules, ThenEachGoesItsWay) {
-  Schedule s{.kind = ScheduleKind::constant, .lr = 1, .min_lr = 0.2, .warmup = 10, .steps = 110, .decay = 20};
+  Schedule s{.kind = ScheduleKind::constant,
+             .lr = 1,
+             .min_lr = 0.2,
+             .warmup = 10,
+             .steps = 110,
+             .decay = 20};
   EXPECT_DOUBLE_EQ(s.at(1000), 1);
   s.kind = ScheduleKind::linear;
   EXPECT_DOUBLE_EQ(s.at(35), 0.8);
@@ -36,10 +42,17 @@ TEST(Schedules, ThenEachGoesItsWay) {
   EXPECT_DOUBLE_EQ(s.at(110), 0.2);
 }
 
-// Rates that DeepSpeed's classes give an optimizer's n-th step, worked out from their formulas by hand.
+// Rates that DeepSpeed's classes give an optimizer's n-th step, worked out from their formulas by
+// hand.
 TEST(Schedules, DeepSpeedsHaveItsRates) {
-  Schedule s{.kind = ScheduleKind::warmup_lr, .lr = 1, .warmup = 4, .steps = 12, .start_lr = 0.2, .log_warmup = false};
-  for (const auto& [step, lr] : {std::pair{0, 0.2}, {1, 0.2}, {2, 0.4}, {4, 0.8}, {5, 1.0}, {99, 1.0}})
+  Schedule s{.kind = ScheduleKind::warmup_lr,
+             .lr = 1,
+             .warmup = 4,
+             .steps = 12,
+             .start_lr = 0.2,
+             .log_warmup = false};
+  for (const auto& [step, lr] :
+       {std::pair{0, 0.2}, {1, 0.2}, {2, 0.4}, {4, 0.8}, {5, 1.0}, {99, 1.0}})
     EXPECT_DOUBLE_EQ(s.at(step), lr) << step;
   s.log_warmup = true;
   EXPECT_DOUBLE_EQ(s.at(1), 0.2);
@@ -76,15 +89,18 @@ TEST(Schedules, WhatCantBeMeantIsRefusedWithItsValues) {
       {{.kind = Kind::warmup_decay_lr, .lr = 1, .min_lr = 2, .steps = 9}, {"min_lr 2", "lr 1"}},
       {{.kind = Kind::warmup_lr, .lr = 1, .start_lr = 2}, {"start_lr 2", "lr 1"}},
       {{.kind = Kind::linear, .lr = 1, .warmup = 10, .steps = 5}, {"warmup 10", "steps 5"}},
-      {{.kind = Kind::warmup_cosine_lr, .lr = 1, .warmup = 10, .steps = 5}, {"warmup 10", "steps 5"}},
-      {{.kind = Kind::wsd, .lr = 1, .warmup = 3, .steps = 5, .decay = 3}, {"warmup 3", "decay 3", "steps 5"}},
+      {{.kind = Kind::warmup_cosine_lr, .lr = 1, .warmup = 10, .steps = 5},
+       {"warmup 10", "steps 5"}},
+      {{.kind = Kind::wsd, .lr = 1, .warmup = 3, .steps = 5, .decay = 3},
+       {"warmup 3", "decay 3", "steps 5"}},
       {{.kind = Kind::wsd, .lr = 1, .steps = 5, .decay = -3}, {"decay -3"}},
       {{.kind = Kind::constant, .lr = 1, .warmup = -1}, {"warmup -1"}},
       {{.kind = Kind::cosine, .lr = 1}, {"cosine", "steps is 0"}},
   };
   for (const auto& [schedule, words] : mistakes) {
     const std::string message = test::error_of(ErrorKind::usage, [&s = schedule] { s.at(0); });
-    for (const char* word : words) EXPECT_NE(message.find(word), std::string::npos) << word << ": " << message;
+    for (const char* word : words)
+      EXPECT_NE(message.find(word), std::string::npos) << word << ": " << message;
   }
   test::error_of(ErrorKind::usage, [] { Schedule{.kind = ScheduleKind::constant}.at(-1); });
   EXPECT_NO_THROW((Schedule{.kind = Kind::constant, .lr = 1, .warmup = 10, .steps = 5}.at(0)))

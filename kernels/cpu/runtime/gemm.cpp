@@ -6,13 +6,23 @@
 
 namespace sg::kernels::onednn {
 namespace {
-[[noreturn]] void missing() { throw std::logic_error("gemm: this build has no oneDNN"); }
+[[noreturn]] void missing() {
+  throw std::logic_error("gemm: this build has no oneDNN");
+}
 }  // namespace
 
-bool multiplies_bf16() { return false; }
-void gemm_f32(const Product&) { missing(); }
-void gemm_bf16(const Product&, bool, void*) { missing(); }
-size_t bf16_scratch(const Product&, bool) { missing(); }
+bool multiplies_bf16() {
+  return false;
+}
+void gemm_f32(const Product&) {
+  missing();
+}
+void gemm_bf16(const Product&, bool, void*) {
+  missing();
+}
+size_t bf16_scratch(const Product&, bool) {
+  missing();
+}
 
 }  // namespace sg::kernels::onednn
 
@@ -45,9 +55,13 @@ struct Key {
 
 size_t hash(const Key& key) {
   uint64_t h = 0;
-  const auto mix = [&h](int64_t x) { h = (h ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15ull, h ^= h >> 29; };
-  for (const int64_t x : {key.m, key.n, key.k, key.lda, key.ldb, key.ldc}) mix(x);
-  mix(key.a_transposed | key.b_transposed << 1 | key.f32_result << 2 | key.accumulate << 3 | key.bias << 4);
+  const auto mix = [&h](int64_t x) {
+    h = (h ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15ull, h ^= h >> 29;
+  };
+  for (const int64_t x : {key.m, key.n, key.k, key.lda, key.ldb, key.ldc})
+    mix(x);
+  mix(key.a_transposed | key.b_transposed << 1 | key.f32_result << 2 | key.accumulate << 3 |
+      key.bias << 4);
   return h;
 }
 
@@ -67,9 +81,11 @@ Key key_of(const Product& p, bool f32_result) {
 
 dnnl::matmul::primitive_desc describe(const Key& key) {
   using dnnl::memory;
-  const auto matrix = [](memory::data_type type, int64_t rows, int64_t columns, int64_t ld, bool transposed) {
-    return memory::desc({rows, columns}, type, transposed ? memory::dims{1, ld} : memory::dims{ld, 1});
-  };
+  const auto matrix =
+      [](memory::data_type type, int64_t rows, int64_t columns, int64_t ld, bool transposed) {
+        return memory::desc(
+            {rows, columns}, type, transposed ? memory::dims{1, ld} : memory::dims{ld, 1});
+      };
   const auto in = memory::data_type::bf16, out = key.f32_result ? memory::data_type::f32 : in;
   const memory::desc a = matrix(in, key.m, key.k, key.lda, key.a_transposed);
   const memory::desc b = matrix(in, key.k, key.n, key.ldb, key.b_transposed);
@@ -84,7 +100,8 @@ dnnl::matmul::primitive_desc describe(const Key& key) {
   }
 #if DNNL_VERSION_MAJOR >= 3
   using Description = dnnl::matmul::primitive_desc;
-  return key.bias ? Description(engine(), a, b, bias, c, attributes) : Description(engine(), a, b, c, attributes);
+  return key.bias ? Description(engine(), a, b, bias, c, attributes)
+                  : Description(engine(), a, b, c, attributes);
 #else
   const auto d = key.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
   return {d, attributes, engine()};
@@ -107,7 +124,8 @@ class Cache {
       return found->second->second;
     }
     const auto description = describe(key);
-    entries_.emplace_front(key, std::make_shared<const Compiled>(Compiled{description, dnnl::matmul(description)}));
+    entries_.emplace_front(
+        key, std::make_shared<const Compiled>(Compiled{description, dnnl::matmul(description)}));
     index_.emplace(key, entries_.begin());
     if (entries_.size() > capacity) {
       index_.erase(entries_.back().first);
@@ -132,7 +150,8 @@ Cache& cache() {
   return c;
 }
 
-// A thread's own handle on a primitive, with memory objects whose addresses are set before each execution.
+// A thread's own handle on a primitive, with memory objects whose addresses are set before each
+// execution.
 struct Ready {
   Key key{};
   std::shared_ptr<const Compiled> compiled;
@@ -143,7 +162,8 @@ struct Ready {
 Ready& ready(const Key& key) {
   thread_local std::array<Ready, 128> slots;
   Ready& r = slots[hash(key) % slots.size()];
-  if (r.compiled && r.key == key) return r;
+  if (r.compiled && r.key == key)
+    return r;
   use_one_openmp_thread();  // oneDNN plans a product for the threads of the thread that asks
   r.compiled = cache().find(key);
   r.key = key;
@@ -152,7 +172,8 @@ Ready& ready(const Key& key) {
                  {DNNL_ARG_WEIGHTS, {d.weights_desc(), engine(), nullptr}},
                  {DNNL_ARG_DST, {d.dst_desc(), engine(), nullptr}},
                  {DNNL_ARG_SCRATCHPAD, {d.scratchpad_desc(), engine(), nullptr}}};
-  if (key.bias) r.arguments.emplace(DNNL_ARG_BIAS, dnnl::memory(d.bias_desc(), engine(), nullptr));
+  if (key.bias)
+    r.arguments.emplace(DNNL_ARG_BIAS, dnnl::memory(d.bias_desc(), engine(), nullptr));
   return r;
 }
 
@@ -165,12 +186,23 @@ bool multiplies_bf16() {
 
 void gemm_f32(const Product& p) {
   use_one_openmp_thread();
-  const dnnl_status_t status = dnnl_sgemm(
-      p.a.transposed ? 'T' : 'N', p.b.transposed ? 'T' : 'N', p.m, p.n, p.k, 1.0f, static_cast<const float*>(p.a.data),
-      p.a.ld, static_cast<const float*>(p.b.data), p.b.ld, p.accumulate ? 1.0f : 0.0f, static_cast<float*>(p.c), p.ldc);
+  const dnnl_status_t status = dnnl_sgemm(p.a.transposed ? 'T' : 'N',
+                                          p.b.transposed ? 'T' : 'N',
+                                          p.m,
+                                          p.n,
+                                          p.k,
+                                          1.0f,
+                                          static_cast<const float*>(p.a.data),
+                                          p.a.ld,
+                                          static_cast<const float*>(p.b.data),
+                                          p.b.ld,
+                                          p.accumulate ? 1.0f : 0.0f,
+                                          static_cast<float*>(p.c),
+                                          p.ldc);
   if (status != dnnl_success) {
-    throw std::runtime_error("matmul: oneDNN refuses an f32 product, status " + std::to_string(status) + ": m " +
-                             std::to_string(p.m) + ", n " + std::to_string(p.n) + ", k " + std::to_string(p.k));
+    throw std::runtime_error("matmul: oneDNN refuses an f32 product, status " +
+                             std::to_string(status) + ": m " + std::to_string(p.m) + ", n " +
+                             std::to_string(p.n) + ", k " + std::to_string(p.k));
   }
 }
 
@@ -181,7 +213,8 @@ void gemm_bf16(const Product& p, bool f32_result, void* scratch) {
   r.arguments[DNNL_ARG_WEIGHTS].set_data_handle(const_cast<void*>(p.b.data));
   r.arguments[DNNL_ARG_DST].set_data_handle(p.c);
   r.arguments[DNNL_ARG_SCRATCHPAD].set_data_handle(scratch);
-  if (p.bias) r.arguments[DNNL_ARG_BIAS].set_data_handle(const_cast<void*>(p.bias));
+  if (p.bias)
+    r.arguments[DNNL_ARG_BIAS].set_data_handle(const_cast<void*>(p.bias));
   r.compiled->primitive.execute(stream, r.arguments);
   stream.wait();
 }

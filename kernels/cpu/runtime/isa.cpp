@@ -27,12 +27,16 @@ bool has_f16c() {
 
 const KernelTable* cpu_kernels(const char* isa) {
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (!isa) isa = std::getenv("SG_ISA");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+  if (!isa)
+    isa = std::getenv("SG_ISA");
   const std::string_view name = isa ? isa : avx512 ? "avx512" : "avx2";
-  if (name == "avx512" && avx512) return &kernels::avx512::table;
-  if (name == "avx2" && avx2) return &kernels::avx2::table;
+  if (name == "avx512" && avx512)
+    return &kernels::avx512::table;
+  if (name == "avx2" && avx2)
+    return &kernels::avx2::table;
   return nullptr;
 }
 

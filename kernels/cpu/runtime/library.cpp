@@ -10,10 +10,13 @@
 #define SG_TEXT_OF(x) #x
 #define SG_TEXT(x) SG_TEXT_OF(x)
 #ifdef SG_ONEDNN
-#define SG_LIBRARY "oneDNN " SG_TEXT(DNNL_VERSION_MAJOR) "." SG_TEXT(DNNL_VERSION_MINOR) "." SG_TEXT(DNNL_VERSION_PATCH)
+#define SG_LIBRARY                                                                   \
+  "oneDNN " SG_TEXT(DNNL_VERSION_MAJOR) "." SG_TEXT(DNNL_VERSION_MINOR) "." SG_TEXT( \
+      DNNL_VERSION_PATCH)
 #else
-#define SG_LIBRARY \
-  "Eigen " SG_TEXT(EIGEN_WORLD_VERSION) "." SG_TEXT(EIGEN_MAJOR_VERSION) "." SG_TEXT(EIGEN_MINOR_VERSION)
+#define SG_LIBRARY                                                                    \
+  "Eigen " SG_TEXT(EIGEN_WORLD_VERSION) "." SG_TEXT(EIGEN_MAJOR_VERSION) "." SG_TEXT( \
+      EIGEN_MINOR_VERSION)
 #endif
 
 namespace sg {

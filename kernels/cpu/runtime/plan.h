@@ -1,6 +1,7 @@
-// How kernels are cut into tasks. A cut depends on shapes alone, never on the number of threads, so bits don't either;
-// and it is made such that up to 64 threads get equal shares of a large model's kernels. Kernels and the table of
-// `bench_kernels --balance` use the same functions. Compiled once, without instruction-set flags.
+// How kernels are cut into tasks. A cut depends on shapes alone, never on the number of threads, so
+// bits don't either; and it is made such that up to 64 threads get equal shares of a large model's
+// kernels. Kernels and the table of `bench_kernels --balance` use the same functions. Compiled
+// once, without instruction-set flags.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,8 +10,12 @@
 
 namespace sg::kernels {
 
-SG_INLINE constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-SG_INLINE constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
+SG_INLINE constexpr int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+SG_INLINE constexpr int64_t round_up(int64_t a, int64_t b) {
+  return divide_up(a, b) * b;
+}
 
 namespace plan {
 
@@ -22,20 +27,23 @@ inline constexpr int even_threads[] = {2, 4, 8, 16, 32, 64};
 struct Chunks {
   int64_t n = 0, each = 1;
   SG_INLINE int64_t count() const { return divide_up(n, each); }
-  SG_INLINE int64_t size(int64_t chunk) const { return n - chunk * each < each ? n - chunk * each : each; }
+  SG_INLINE int64_t size(int64_t chunk) const {
+    return n - chunk * each < each ? n - chunk * each : each;
+  }
 };
 
-// Chunks of between half of `most` and `most` items, a multiple of `step` as `most` is, whose number divides well among
-// threads.
+// Chunks of between half of `most` and `most` items, a multiple of `step` as `most` is, whose
+// number divides well among threads.
 Chunks even_chunks(int64_t n, int64_t most, int64_t step = 1);
 
-// Kernels whose elements don't depend on each other: rows of n elements; elements of one row (of `rows`); an optimizer
-// pass, cut along the chunks of the norm.
+// Kernels whose elements don't depend on each other: rows of n elements; elements of one row (of
+// `rows`); an optimizer pass, cut along the chunks of the norm.
 Chunks rows(int64_t rows, int64_t n);
 Chunks elements(int64_t n);
 Chunks update(int64_t n);
 
-// Sums over the rows of a matrix: each chunk of rows into its own partial sums, then these, by strips of columns.
+// Sums over the rows of a matrix: each chunk of rows into its own partial sums, then these, by
+// strips of columns.
 struct ColumnSums {
   Chunks rows, columns;
 };
@@ -43,7 +51,9 @@ ColumnSums column_sums(int64_t rows, int64_t n);
 
 // Columns of rows that are added up by id.
 inline constexpr int64_t widest_strip = 256;
-SG_INLINE Chunks strips(int64_t n) { return {n, widest_strip}; }
+SG_INLINE Chunks strips(int64_t n) {
+  return {n, widest_strip};
+}
 
 // A product of a batch of matrices: out (m,n) = a (m,k) · b (k,n), elements of `item` bytes.
 struct Product {
@@ -56,11 +66,14 @@ struct Product {
 struct Tiles {
   int64_t tile_m = 0, tile_n = 0;  // of a tile; at the lower and right edges less is left
   int64_t tiles_m = 0, tiles_n = 0;
-  // k is cut in two: both halves of each tile are computed apart, the second in a matrix of its own, then added.
+  // k is cut in two: both halves of each tile are computed apart, the second in a matrix of its
+  // own, then added.
   bool halved = false;
 
   int64_t parts() const { return halved ? 2 : 1; }
-  int64_t depth(int64_t k) const { return halved ? round_up(divide_up(k, 2), 16) : k; }  // of the first part
+  int64_t depth(int64_t k) const {
+    return halved ? round_up(divide_up(k, 2), 16) : k;
+  }  // of the first part
 };
 Tiles tiles(const Product&);
 Chunks second_halves(int64_t m, int64_t n);  // rows whose two halves are added
@@ -76,8 +89,9 @@ struct Heads {
 // A task of forward is a block of queries of one head.
 int64_t query_block(const Heads&);
 
-// A task of backward is a group of keys of one head with all queries that see them: it has dk and dv whole, and its
-// part of dq. Groups hold equal numbers of visible pairs. Their number doesn't depend on `causal`.
+// A task of backward is a group of keys of one head with all queries that see them: it has dk and
+// dv whole, and its part of dq. Groups hold equal numbers of visible pairs. Their number doesn't
+// depend on `causal`.
 int64_t key_group_count(const Heads&);
 struct KeyGroups {
   static constexpr int64_t most = 16;
@@ -88,8 +102,8 @@ KeyGroups key_groups(const Heads&);
 // The parts of dq are added by rows of queries that divide any block of them.
 inline constexpr int64_t joined_queries = 32;
 
-// The loss with its classifier: chunks of rows, tiles of the vocabulary, and groups of tiles, each of which adds up its
-// own part of dx.
+// The loss with its classifier: chunks of rows, tiles of the vocabulary, and groups of tiles, each
+// of which adds up its own part of dx.
 struct Classifier {
   int64_t chunk = 0, chunks = 0;
   int64_t width = 48, tiles = 0;

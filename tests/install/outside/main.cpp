@@ -18,8 +18,10 @@ int main(int argc, char** argv) {
   return dist::launch(argc, argv, [](dist::Comm& comm) {
     Line model;
     model.initialise(1);
-    auto engine = dist::initialize(model.units(), {.engine = dist::EngineKind::none, .lr = 0.05}, comm);
-    const Tensor x = from_vector<float>({-1, 0, 1, 2}, {4, 1}), y = from_vector<float>({-4, -1, 2, 5}, {4, 1});
+    auto engine =
+        dist::initialize(model.units(), {.engine = dist::EngineKind::none, .lr = 0.05}, comm);
+    const Tensor x = from_vector<float>({-1, 0, 1, 2}, {4, 1}),
+                 y = from_vector<float>({-4, -1, 2, 5}, {4, 1});
     float loss = 1;
     for (int step = 0; step < 500 && loss > 1e-3f; ++step) {
       engine->backward(engine->forward([&] { return model.loss(x, y); }));

@@ -1,6 +1,6 @@
-// A link with delay between two network namespaces, for kernels that have no netem: a TUN device in each, and this
-// process, which carries every packet from one to the other after a while. Prints "ready" and runs until killed.
-// usage: delayed_link NAMESPACE DEVICE NAMESPACE DEVICE MILLISECONDS
+// A link with delay between two network namespaces, for kernels that have no netem: a TUN device in
+// each, and this process, which carries every packet from one to the other after a while. Prints
+// "ready" and runs until killed. usage: delayed_link NAMESPACE DEVICE NAMESPACE DEVICE MILLISECONDS
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
@@ -22,7 +22,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 void require(bool ok, const std::string& what) {
-  if (ok) return;
+  if (ok)
+    return;
   std::perror(("delayed_link: " + what).c_str());
   std::exit(1);
 }
@@ -59,7 +60,8 @@ struct Way {
   void deliver() {
     for (; !under_way.empty() && under_way.front().due <= Clock::now(); under_way.pop_front()) {
       const auto& bytes = under_way.front().bytes;
-      if (write(to, bytes.data(), bytes.size()) < 0) return;  // full: a network may lose a packet, TCP sends it again
+      if (write(to, bytes.data(), bytes.size()) < 0)
+        return;  // full: a network may lose a packet, TCP sends it again
     }
   }
 };

@@ -1,4 +1,5 @@
-// One rank of a job that mpirun starts: does what its first argument says and fails where it says so.
+// One rank of a job that mpirun starts: does what its first argument says and fails where it says
+// so.
 #include <signal.h>
 #include <unistd.h>
 
@@ -23,9 +24,11 @@ void print(const std::string& text) {
 // Every rank's lines, in rank order, from rank 0.
 void print_all(Comm& comm, const std::vector<std::string>& lines) {
   std::string text;
-  for (const std::string& line : lines) text += fmt::format("{}: {}\n", comm.rank(), line);
+  for (const std::string& line : lines)
+    text += fmt::format("{}: {}\n", comm.rank(), line);
   for (const std::string& of_rank : comm.all_gather_bytes({"lines", Phase::metrics}, text)) {
-    if (comm.rank() == 0) print(of_rank);
+    if (comm.rank() == 0)
+      print(of_rank);
   }
 }
 
@@ -33,17 +36,24 @@ void split(Comm& comm) {
   const auto part = comm.split(comm.rank() % 2, -comm.rank());
   const Tensor x = full({3}, comm.rank());
   part->all_reduce({"part"}, x).wait();
-  print_all(comm, {fmt::format("{} of {}: {}", part->rank(), part->size(), x.to_vector<float>()[0])});
+  print_all(comm,
+            {fmt::format("{} of {}: {}", part->rank(), part->size(), x.to_vector<float>()[0])});
 }
 
 void native(Comm& comm) {
   for (const DType dtype : cases::float_types) {
-    const Tensor x = full({1001}, comm.rank() + 1, dtype), shard = empty({comm.rank() == 0 ? 1001 : 0}, dtype);
-    comm.reduce_scatter({"scatter"}, x, Shards::whole(1001, comm.size(), 0), shard, {2, Algorithm::native}).wait();
+    const Tensor x = full({1001}, comm.rank() + 1, dtype),
+                 shard = empty({comm.rank() == 0 ? 1001 : 0}, dtype);
+    comm.reduce_scatter(
+            {"scatter"}, x, Shards::whole(1001, comm.size(), 0), shard, {2, Algorithm::native})
+        .wait();
     comm.all_reduce({"reduce"}, x, {0.5f, Algorithm::native}).wait();
     const auto value = cast(x, DType::f32).to_vector<float>()[1000];
-    print_all(comm, {fmt::format("{} {} {}", name_of(dtype), value,
-                                 shard.numel() ? cast(shard, DType::f32).to_vector<float>()[7] : -1)});
+    print_all(comm,
+              {fmt::format("{} {} {}",
+                           name_of(dtype),
+                           value,
+                           shard.numel() ? cast(shard, DType::f32).to_vector<float>()[7] : -1)});
   }
 }
 
@@ -52,7 +62,8 @@ void not_finite(Comm& comm) {
   Work work = comm.all_reduce({"grad"}, x);
   work.wait();
   const auto found = work.nonfinite();
-  print_all(comm, {found ? fmt::format("rank {} offset {}", found->rank, found->offset) : "finite"});
+  print_all(comm,
+            {found ? fmt::format("rank {} offset {}", found->rank, found->offset) : "finite"});
 }
 
 // Rank 1 comes to its fault after two calls that all make.
@@ -60,14 +71,15 @@ void with_fault(Comm& comm, const std::function<void(const Tensor&)>& fault) {
   const Tensor x = zeros({8});
   comm.all_reduce({"first"}, x).wait();
   comm.all_reduce({"second"}, x).wait();
-  if (comm.rank() == 1) fault(x);
+  if (comm.rank() == 1)
+    fault(x);
   comm.all_reduce({"third"}, x).wait();
   comm.barrier({"end"}).wait();
   print("not reached\n");
 }
 
-// Trains w on w²; rank 1 dies in step 2, at `where`. In the optimizer: once the update's first value has changed, while
-// the rest of the 64 MiB is under way.
+// Trains w on w²; rank 1 dies in step 2, at `where`. In the optimizer: once the update's first
+// value has changed, while the rest of the 64 MiB is under way.
 void killed_in(Comm& comm, const std::string& where) {
   Variable w(full({int64_t{1} << 24}, 1), true, "w");
   const auto engine = initialize({Unit{"model", {w}}}, {.engine = EngineKind::zero2}, comm);
@@ -75,7 +87,8 @@ void killed_in(Comm& comm, const std::string& where) {
     const bool now = comm.rank() == 1 && step == 2;
     const Tensor master = engine->state().front().values;
     const Variable loss = engine->forward([&] {
-      if (now && where == "forward") raise(SIGKILL);
+      if (now && where == "forward")
+        raise(SIGKILL);
       return mean(w * w);
     });
     engine->backward(loss);
@@ -83,12 +96,14 @@ void killed_in(Comm& comm, const std::string& where) {
     if (now && where == "optimizer") {
       const auto* first = static_cast<const volatile float*>(master.data<float>());
       killer = std::thread([first, before = *first] {
-        while (*first == before) {}
+        while (*first == before) {
+        }
         raise(SIGKILL);
       });
     }
     engine->step();
-    if (killer.joinable()) killer.join();
+    if (killer.joinable())
+      killer.join();
   }
   print("not reached\n");
 }
@@ -107,7 +122,8 @@ int run(int argc, char** argv) {
       {"nan", not_finite},
       {"throws",
        [](Comm& comm) {
-         with_fault(comm, [](const Tensor&) { fail(ErrorKind::bad_input, "the data file is empty"); });
+         with_fault(comm,
+                    [](const Tensor&) { fail(ErrorKind::bad_input, "the data file is empty"); });
        }},
       {"killed", [](Comm& comm) { with_fault(comm, [](const Tensor&) { raise(SIGKILL); }); }},
       {"killed-in-forward", [](Comm& comm) { killed_in(comm, "forward"); }},
@@ -117,11 +133,17 @@ int run(int argc, char** argv) {
       {"leaves",
        [](Comm& comm) {
          comm.barrier({"start"}).wait();
-         if (comm.rank() != 1) comm.barrier({"end"}).wait();
+         if (comm.rank() != 1)
+           comm.barrier({"end"}).wait();
        }},
       {"differs",
-       [](Comm& comm) { with_fault(comm, [&](const Tensor& x) { comm.broadcast({"third"}, x, 0).wait(); }); }},
-      {"skips", [](Comm& comm) { with_fault(comm, [&](const Tensor& x) { comm.all_reduce({"fourth"}, x).wait(); }); }},
+       [](Comm& comm) {
+         with_fault(comm, [&](const Tensor& x) { comm.broadcast({"third"}, x, 0).wait(); });
+       }},
+      {"skips",
+       [](Comm& comm) {
+         with_fault(comm, [&](const Tensor& x) { comm.all_reduce({"fourth"}, x).wait(); });
+       }},
       {"disagrees",
        [](Comm& comm) {
          comm.agree({"start"}, {{"seed", std::to_string(comm.rank())}});
@@ -139,4 +161,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace sg::dist
 
-int main(int argc, char** argv) { return sg::dist::run(argc, argv); }
+int main(int argc, char** argv) {
+  return sg::dist::run(argc, argv);
+}
