@@ -66,6 +66,7 @@ inline Variable gelu_tanh(const Variable& x) {
 inline Variable silu(const Variable& x) {
   return unary(PointwiseOp::silu, x);
 }
+Variable silu_gate(const Variable& gate, const Variable& x);  // silu(gate) · x
 inline Variable operator+(const Variable& a, const Variable& b) {
   return add(a, b);
 }
@@ -125,9 +126,8 @@ NormedSum layernorm(const Variable& x,
 NormedSum rmsnorm(const Variable& x, const Variable& residual, const Variable& gain, float eps);
 Variable embedding(const Variable& table, const Tensor& ids);  // table (v,c), ids (…) → (…,c)
 Variable dropout(const Variable& x, float probability, const RandomKey& key);
-Variable rope(const Variable& x,
-              const Tensor& positions,
-              float theta);  // x (b,t,h,d), positions (t)
+// x (b,t,h,d), positions (t)
+Variable rope(const Variable& x, const Tensor& positions, const RopeOptions& options);
 
 // ---- attention (ops_attention.cpp)
 // q (b,h,t,d), k, v (b,hk,s,d) → (b,h,t,d), seen through a dense (b,t,h,d).

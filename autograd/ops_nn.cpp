@@ -115,13 +115,13 @@ Variable dropout(const Variable& x, float probability, const RandomKey& key) {
       [probability, key](const Tensor& g) -> Gradients { return {dropout(g, probability, key)}; });
 }
 
-Variable rope(const Variable& x, const Tensor& positions, float theta) {
+Variable rope(const Variable& x, const Tensor& positions, const RopeOptions& options) {
   check_defined("rope", {{"x", &x}});
   return record("rope",
-                rope(x.tensor(), positions, theta),
+                rope(x.tensor(), positions, options),
                 {x},
-                [positions = Saved(positions), theta](const Tensor& g) -> Gradients {
-                  return {rope(g, positions.tensor(), theta, true)};
+                [positions = Saved(positions), options](const Tensor& g) -> Gradients {
+                  return {rope(g, positions.tensor(), options, true)};
                 });
 }
 

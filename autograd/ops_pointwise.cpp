@@ -124,6 +124,22 @@ Variable mul_add(const Variable& a, const Variable& b, const Variable& c) {
                 });
 }
 
+Variable silu_gate(const Variable& gate, const Variable& x) {
+  check_defined("silu_gate", {{"the gate", &gate}, {"x", &x}});
+  return record("silu_gate",
+                pointwise(Op::silu_gate, {gate.tensor(), x.tensor()}),
+                {gate, x},
+                [gate = Saved(gate), x = Saved(x)](const Tensor& g) -> Gradients {
+                  return {
+                      Target(gate).sum_of([&] {
+                        return pointwise(Op::silu_gate_backward, {gate.tensor(), x.tensor(), g});
+                      }),
+                      Target(x).sum_of([&] {
+                        return pointwise(Op::silu_gate, {gate.tensor(), g});
+                      })};
+                });
+}
+
 Variable where(const Tensor& condition, const Variable& yes, const Variable& no) {
   check_defined("where", {{"input 2", &yes}, {"input 3", &no}});
   return record("where",

@@ -105,10 +105,11 @@ struct ActivationGradients {
 // for. dx as above.
 ActivationGradients activation_backward(PointwiseOp f, const Tensor& x, Tensor dy, bool want_bias);
 Tensor column_sum(const Tensor& dy);  // (…, n) → (n)
+// x (b,t,h,d), positions (t) i64; inverse: the gradient's way, which turns back.
 Tensor rope(const Tensor& x,
             const Tensor& positions,
-            float theta,
-            bool inverse = false);  // x (b,t,h,d), positions (t) i64
+            const RopeOptions& options,
+            bool inverse = false);
 Tensor dropout(const Tensor& x,
                float probability,
                const RandomKey& key);  // also its own gradient, of dy
@@ -122,8 +123,9 @@ void embedding_backward_(const Tensor& d_table,
 // ---- attention (ops_attention.cpp): q (b,h,t,d), k, v (b,hk,s,d), last dimension dense
 struct AttentionParameters {
   bool causal = false;
-  float scale = 0;   // 0: 1/sqrt(d)
-  Tensor mask = {};  // broadcasts to (b,h,t,s): boolean (true = visible) or f32 (added)
+  int64_t window = 0;  // causal: keys that a query sees at most, its own among them; 0: all
+  float scale = 0;     // 0: 1/sqrt(d)
+  Tensor mask = {};    // broadcasts to (b,h,t,s): boolean (true = visible) or f32 (added)
   float dropout = 0;
   RandomKey random = {};
 };

@@ -47,6 +47,7 @@ struct Options {
   Options(const AttentionParameters& p, const Tensor& q, const Tensor& k) {
     kernel.scale = p.scale != 0 ? p.scale : 1.0f / std::sqrt(static_cast<float>(q.size(3)));
     kernel.causal = p.causal;
+    kernel.window = p.window;
     kernel.dropout = p.dropout;
     kernel.random = p.random;
     check(std::isfinite(p.scale), "attention: the scale is {}", p.scale);
@@ -55,6 +56,10 @@ struct Options {
           "attention: causal needs at least as many keys as queries: {} and {}",
           k.size(2),
           q.size(2));
+    check(p.window >= 0 && (p.causal || p.window == 0),
+          "attention: a window is of causal attention and not negative: {}{}",
+          p.window,
+          p.causal ? "" : ", not causal");
     if (!p.mask.defined())
       return;
     check(p.mask.dtype() == DType::boolean || p.mask.dtype() == DType::f32,
@@ -67,14 +72,24 @@ struct Options {
   Options(const Options&) = delete;
 };
 
+// Of the pairs of queries and keys, about.
+double visible_share(const AttentionParameters& p, double keys) {
+  if (!p.causal)
+    return 1;
+  const auto window = static_cast<double>(p.window);
+  if (p.window == 0 || window >= keys)
+    return 0.5;
+  return window / keys * (1 - 0.5 * window / keys);
+}
+
 // Forward makes scores q·kᵀ and mixes values with them; backward makes dP like the scores, dq like
 // the mix, and dk, dv with the scores transposed. Scores that a pass makes again aren't counted:
 // they are our way, not the operation's need.
-void record(const Tensor& q, const Tensor& k, bool causal, bool backward) {
+void record(const Tensor& q, const Tensor& k, const AttentionParameters& p, bool backward) {
   if (!recording_products())
     return;
   const int64_t batch = q.size(0) * q.size(1), t = q.size(2), s = k.size(2), d = q.size(3);
-  const double share = causal ? 0.5 : 1;
+  const double share = visible_share(p, static_cast<double>(s));
   record_product({.op = "attention",
                   .batch = batch,
                   .m = t,
@@ -119,7 +134,7 @@ Attended attention(const Tensor& q_in,
                   empty({b, h, t}, detail::statistics_dtype(q.dtype()), q.device())};
   if (q.numel() == 0)
     return result;
-  record(q, k, parameters.causal, false);
+  record(q, k, parameters, false);
   const detail::Scratch scratch(q.device(), workspace(q, k, false));
   detail::launch("attention", q.device(), [&](StreamHandle s) {
     attend(q.view(),
@@ -204,7 +219,7 @@ void attention_backward_(const Tensor& dq,
   const Options options(parameters, q, k);
   if (q.numel() == 0)
     return fill_zero({&dq, &dk, &dv});
-  record(q, k, parameters.causal, true);
+  record(q, k, parameters, true);
   const detail::Scratch scratch(q.device(), workspace(q, k, true));
   detail::launch(op, q.device(), [&](StreamHandle s) {
     backward(q.view(),

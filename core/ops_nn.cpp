@@ -131,6 +131,22 @@ NormGradients prepare_norm_backward(const char* op,
   return out;
 }
 
+void check_rope(const RopeOptions& o) {
+  const auto positive = [](float x) { return x > 0 && std::isfinite(x); };
+  check(positive(o.theta), "rope: theta must be positive: {}", o.theta);
+  check(positive(o.magnitude), "rope: the magnitude must be positive: {}", o.magnitude);
+  if (o.scaling == RopeScaling::none)
+    return;
+  check(positive(o.factor) && positive(o.original_context),
+        "rope: factor and original context must be positive: {}, {}",
+        o.factor,
+        o.original_context);
+  check(positive(o.slow) && o.slow < o.fast,
+        "rope: the ramp of frequencies goes from {} to {} turns; it must rise from above 0",
+        o.slow,
+        o.fast);
+}
+
 }  // namespace
 
 Tensor softmax(const Tensor& x) {
@@ -311,7 +327,7 @@ Tensor column_sum(const Tensor& dy) {
   return out;
 }
 
-Tensor rope(const Tensor& x, const Tensor& positions, float theta, bool inverse) {
+Tensor rope(const Tensor& x, const Tensor& positions, const RopeOptions& options, bool inverse) {
   detail::check_arguments("rope", {{"x", &x}, {"the positions", &positions}});
   check(x.rank() == 4 && x.size(3) % 2 == 0,
         "rope: (b, t, h, d) with even d is needed: {}",
@@ -321,7 +337,7 @@ Tensor rope(const Tensor& x, const Tensor& positions, float theta, bool inverse)
         "rope: positions {} for x {}",
         positions.shape(),
         x.shape());
-  check(theta > 0 && std::isfinite(theta), "rope: theta must be positive: {}", theta);
+  check_rope(options);
   const auto rope = detail::kernel("rope", x.device(), &KernelTable::rope, x.dtype());
   const Tensor in = x.strides()[-1] == 1 ? x : contiguous(x),
                at = contiguous(cast(positions, DType::i64));
@@ -329,7 +345,7 @@ Tensor rope(const Tensor& x, const Tensor& positions, float theta, bool inverse)
   if (y.numel() == 0)
     return y;
   detail::launch("rope", x.device(), [&](StreamHandle s) {
-    rope(in.view(), at.view(), theta, inverse, y.view(), s);
+    rope(in.view(), at.view(), options, inverse, y.view(), s);
   });
   return y;
 }

@@ -14,7 +14,8 @@ namespace sg {
 // X(name, inputs): the single list that the enum, the names and both backends' dispatch are made
 // from. Inputs in order: relu_backward, gelu_backward, gelu_tanh_backward and silu_backward take
 // (x, dy); tanh_backward and sigmoid_backward take (y, dy); mul_add is a·b + c, rounded once; where
-// is (condition, yes, no).
+// is (condition, yes, no); silu_gate is silu(a)·b, silu_gate_backward its gradient by a of (a, b,
+// dy).
 // clang-format off
 #define SG_POINTWISE_OPS(X)                                                                     \
   X(add, 2) X(sub, 2) X(mul, 2) X(div, 2) X(maximum, 2) X(minimum, 2)                           \
@@ -23,7 +24,8 @@ namespace sg {
   X(relu, 1) X(gelu, 1) X(gelu_tanh, 1) X(silu, 1)                                              \
   X(relu_backward, 2) X(gelu_backward, 2) X(gelu_tanh_backward, 2) X(silu_backward, 2)          \
   X(tanh_backward, 2) X(sigmoid_backward, 2)                                                    \
-  X(mul_add, 3) X(less, 2) X(equal, 2) X(where, 3)
+  X(mul_add, 3) X(less, 2) X(equal, 2) X(where, 3)                                             \
+  X(silu_gate, 2) X(silu_gate_backward, 3)
 // clang-format on
 
 enum class PointwiseOp : uint8_t {
@@ -157,6 +159,7 @@ SG_BINARY(relu_backward, select(V(0) < a, b, V(0)))
 SG_BINARY(gelu_backward, gelu_slope(a) * b)
 SG_BINARY(gelu_tanh_backward, gelu_tanh_slope(a) * b)
 SG_BINARY(silu_backward, silu_slope(a) * b)
+SG_BINARY(silu_gate, V(a* sigmoid(a) * b))
 SG_BINARY(tanh_backward, fma(-a, a, V(1)) * b)
 SG_BINARY(sigmoid_backward, a*(V(1) - a) * b)
 #undef SG_UNARY
@@ -167,6 +170,13 @@ struct Functor<PointwiseOp::mul_add> {
   template <class V>
   SG_INLINE V operator()(V a, V b, V c) const {
     return fma(a, b, c);
+  }
+};
+template <>
+struct Functor<PointwiseOp::silu_gate_backward> {
+  template <class V>
+  SG_INLINE V operator()(V a, V b, V dy) const {
+    return silu_slope(a) * b * dy;
   }
 };
 template <>

@@ -17,6 +17,7 @@
 #include "kernels/dtype.h"
 #include "kernels/pointwise.h"
 #include "kernels/random.h"
+#include "kernels/rope.h"
 #include "kernels/view.h"
 
 namespace sg {
@@ -48,6 +49,7 @@ struct MatmulOptions {
 struct AttentionOptions {
   float scale = 1;             // scores are scale · q·kᵀ
   bool causal = false;         // query i sees keys 0 … i + (S − T)
+  int64_t window = 0;          // causal: the last so many of these alone; 0: all
   const View* mask = nullptr;  // [strided] (B,H,T,S), strides 0 where broadcast: boolean (true =
                                // visible) or f32 (added)
   float dropout = 0;           // probability of dropping an attention weight
@@ -201,8 +203,12 @@ struct KernelTable {
                                  int threads) = nullptr;  // activation_backward's too
   // Rotary embedding, pairs (i, i + d/2) as in Llama; inverse turns back. x [strided] (b,t,h,d), d
   // dense; y dense; positions (t) i64.
-  ByDType<void(
-      const View& x, const View& positions, float theta, bool inverse, const View& y, StreamHandle)>
+  ByDType<void(const View& x,
+               const View& positions,
+               const RopeOptions&,
+               bool inverse,
+               const View& y,
+               StreamHandle)>
       rope = {};
   // Its own backward; dimension 0 is the sample.
   ByDType<void(const View& x, const View& y, float probability, RandomKey, StreamHandle)> dropout =

@@ -12,6 +12,22 @@ Initialiser either(const Initialiser& given, Initialiser otherwise) {
   return given ? given : std::move(otherwise);
 }
 
+// The two ends of an MLP.
+LinearOptions inner_of(const MLPOptions& o) {
+  return {.in = o.width,
+          .out = o.hidden,
+          .bias = o.bias,
+          .weight_init = o.init,
+          .bias_init = o.bias_init};
+}
+LinearOptions outer_of(const MLPOptions& o) {
+  return {.in = o.hidden,
+          .out = o.width,
+          .bias = o.bias,
+          .weight_init = o.out_init,
+          .bias_init = o.bias_init};
+}
+
 void check_norm(const char* op, int64_t width, float eps) {
   check(width > 0, "{}: the width must be positive: {}", op, width);
   check(eps >= 0 && std::isfinite(eps), "{}: eps must not be negative: {}", op, eps);
@@ -28,8 +44,8 @@ Linear::Linear(const LinearOptions& o) {
 Variable Linear::forward(const Variable& x) {
   return linear(x, weight, bias);
 }
-Variable Linear::forward_gelu(const Variable& x) {
-  return linear_activation(PointwiseOp::gelu_tanh, x, weight, bias);
+Variable Linear::forward_activation(PointwiseOp f, const Variable& x) {
+  return linear_activation(f, x, weight, bias);
 }
 
 Embedding::Embedding(int64_t count, int64_t width, Initialiser init) {
@@ -79,22 +95,22 @@ Variable Dropout::forward(const Variable& x) {
   return dropout(x, probability_, next_key(path()));
 }
 
-MLP::MLP(const MLPOptions& o)
-    : in({.in = o.width,
-          .out = o.hidden,
-          .bias = o.bias,
-          .weight_init = o.init,
-          .bias_init = o.bias_init}),
-      out({.in = o.hidden,
-           .out = o.width,
-           .bias = o.bias,
-           .weight_init = o.out_init,
-           .bias_init = o.bias_init}) {
+MLP::MLP(const MLPOptions& o) : in(inner_of(o)), out(outer_of(o)), activation_(o.activation) {
   add("in", in);
   add("out", out);
 }
 Variable MLP::forward(const Variable& x) {
-  return out.forward(in.forward_gelu(x));
+  return out.forward(in.forward_activation(activation_, x));
+}
+
+GatedMLP::GatedMLP(const MLPOptions& o) : gate(inner_of(o)), in(inner_of(o)), out(outer_of(o)) {
+  add("gate", gate);
+  add("in", in);
+  add("out", out);
+}
+Variable GatedMLP::forward(const Variable& x) {
+  const Variable opened = gate.forward(x);
+  return out.forward(silu_gate(opened, in.forward(x)));
 }
 
 void Sequential::append(std::unique_ptr<Layer> layer) {

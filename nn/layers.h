@@ -27,7 +27,8 @@ class Linear final : public Layer {
  public:
   explicit Linear(const LinearOptions& options);
   Variable forward(const Variable& x) override;
-  Variable forward_gelu(const Variable& x);  // gelu, tanh form, fused
+  // f fused: gelu, gelu_tanh, silu, relu.
+  Variable forward_activation(PointwiseOp f, const Variable& x);
 
   Variable weight, bias;  // bias undefined where there is none
 };
@@ -82,10 +83,11 @@ class Dropout final : public Layer {
   const float probability_;
 };
 
-// width → hidden → gelu → width.
+// width → hidden → activation → width.
 struct MLPOptions {
   int64_t width = 0, hidden = 0;
   bool bias = true;
+  PointwiseOp activation = PointwiseOp::gelu_tanh;
   Initialiser init = {}, out_init = {}, bias_init = {};  // empty: Linear's
 };
 class MLP final : public Layer {
@@ -94,6 +96,19 @@ class MLP final : public Layer {
   Variable forward(const Variable& x) override;
 
   Linear in, out;
+
+ private:
+  const PointwiseOp activation_;
+};
+
+// width → hidden twice, silu of one times the other → width: SwiGLU (Shazeer, "GLU Variants Improve
+// Transformer", 2020). `activation` isn't asked for.
+class GatedMLP final : public Layer {
+ public:
+  explicit GatedMLP(const MLPOptions& options);
+  Variable forward(const Variable& x) override;
+
+  Linear gate, in, out;
 };
 
 // Layers one after the other, owned: Sequential(std::make_unique<Linear>(…),

@@ -47,7 +47,13 @@ class Forward {
           const View& out,
           const View& lse,
           const AttentionOptions& options)
-      : g_(q, k, options.causal), q_(q), k_(k), v_(v), out_(out), lse_(lse), o_(options) {}
+      : g_(q, k, options.causal, options.window),
+        q_(q),
+        k_(k),
+        v_(v),
+        out_(out),
+        lse_(lse),
+        o_(options) {}
 
   const Geometry& geometry() const { return g_; }
   int64_t tasks() const { return g_.b * g_.h * g_.query_blocks(); }
@@ -67,8 +73,9 @@ class Forward {
     for (int64_t r = 0; r < g_.width; ++r)
       x.maximum[r] = Column<W>::lowest, x.sum[r] = 0;
     const int64_t end = g_.visible(i + first.queries - 1);
-    for (int64_t j = 0; j < end; j += key_block)
-      add_tile(Tile(g_, batch, head, i, j, g_.s), x);
+    const int64_t begin = g_.hidden(i) / key_block * key_block;
+    for (int64_t j = begin; j < end; j += key_block)
+      add_tile(Tile(g_, batch, head, i, j, g_.s), j > begin, x);
     finish(first, x);
   }
 
@@ -86,7 +93,7 @@ class Forward {
     return {task / (end - begin), end - 1 - task % (end - begin)};
   }
 
-  void add_tile(const Tile& tile, const Buffers<W>& x) const {
+  void add_tile(const Tile& tile, bool again, const Buffers<W>& x) const {
     const int64_t key_head = g_.key_head(tile.head);
     const bool once = in_view<T>(g_) && g_.query_blocks() == 1;
     const Rows<W> keys =
@@ -100,9 +107,9 @@ class Forward {
       dropout_factors(tile, g_, o_, x.rows, x.turned);
     for (int64_t r = 0; r < tile.queries; r += lanes_in<V>)
       softmax_column(Column<W>(tile, r), x);
-    if (tile.j > 0)
+    if (again)
       rescale_out(tile, x);
-    add_over_keys(tile, g_, x.scores, values, Rows<W>{x.out, g_.padded}, tile.j > 0);
+    add_over_keys(tile, g_, x.scores, values, Rows<W>{x.out, g_.padded}, again);
   }
 
   // Scores become e^(score − maximum), with dropout times its factors; `rescale` is for what
@@ -111,6 +118,10 @@ class Forward {
     W* const scores = x.scores + column.r;
     for (int64_t n = column.open; n < column.end; ++n) {
       store(scores + n * g_.width, column.hide(load(scores + n * g_.width, Full{}), n), Full{});
+    }
+    for (int64_t n = 0; n < column.closed; ++n) {
+      const V score = load(scores + n * g_.width, Full{});
+      store(scores + n * g_.width, column.hide_far(score, n), Full{});
     }
     const V before = load(x.maximum + column.r, Full{}),
             now = max(largest(scores, column.end), before);
@@ -200,7 +211,7 @@ void attention(const View& q,
 }
 
 size_t attention_workspace(const View& q, const View& k, bool backward, int threads) {
-  const heads::Geometry g(q, k, false);
+  const heads::Geometry g(q, k, false, 0);
   const auto bytes = [&]<class T>(T) {
     if (backward)
       return heads::backward_workspace<T>(g, threads);

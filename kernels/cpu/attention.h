@@ -29,11 +29,12 @@ SG_INLINE int64_t clamp(int64_t x, int64_t end) {
 struct Geometry {
   int64_t b, h, hk, t, s, d, padded;
   bool causal;
+  int64_t window;  // keys that a query sees at most; 0: any
   int64_t block;   // queries of a tile
   int64_t width;   // of a row of scores: a block's queries, in whole panels
   int64_t groups;  // of keys, in backward
 
-  Geometry(const View& q, const View& k, bool is_causal)
+  Geometry(const View& q, const View& k, bool is_causal, int64_t its_window)
       : b(q.shape[0]),
         h(q.shape[1]),
         hk(k.shape[1]),
@@ -42,12 +43,15 @@ struct Geometry {
         d(q.shape[3]),
         padded(whole_panels(d)),
         causal(is_causal),
+        window(is_causal ? its_window : 0),
         block(plan::query_block(all_heads())),
         width(whole_panels(clamp(t, block))),
         groups(plan::key_group_count(all_heads())) {}
   plan::Heads all_heads() const { return {b * h, t, s, d, causal}; }
   // Keys that query i sees: 0 … visible(i) − 1.
   int64_t visible(int64_t i) const { return causal ? clamp(i + s - t + 1, s) : s; }
+  // Those before this are hidden from it.
+  int64_t hidden(int64_t i) const { return window > 0 ? clamp(visible(i) - window, s) : 0; }
   int64_t key_head(int64_t head) const { return head / (h / hk); }
   int64_t query_blocks() const { return divide_up(t, block); }
 };
@@ -58,6 +62,7 @@ struct Tile {
   int64_t batch, head, i, queries, j, keys;
   int64_t shift;  // query r sees the keys before r + shift
   int64_t block;
+  int64_t window;
 
   Tile(const Geometry& g,
        int64_t batch_row,
@@ -72,8 +77,11 @@ struct Tile {
         j(first_key),
         keys(clamp(end - j, key_block)),
         shift(g.causal ? i + g.s - g.t + 1 - j : keys),
-        block(g.block) {}
+        block(g.block),
+        window(g.window) {}
   int64_t seen(int64_t r) const { return clamp(r + shift, keys); }
+  // Keys before this are hidden from query r, too far back for the window.
+  int64_t hidden(int64_t r) const { return window > 0 ? clamp(r + shift - window, keys) : 0; }
   // The panel of queries, by its first, that begins to see key x.
   int64_t first_panel(int64_t x) const {
     const int64_t r = x + 1 - shift;
@@ -254,25 +262,34 @@ struct Column {
   using V = Lanes<W>;
   static constexpr W lowest = -static_cast<W>(__builtin_inff());
   int64_t r;
-  int64_t open;  // every query sees the keys before this
-  int64_t end;   // scores are computed as far as this; no query sees a key beyond
+  int64_t closed;  // some query doesn't see keys before this, for its window
+  int64_t open;    // no later query begins to see keys before this
+  int64_t end;     // scores are computed as far as this; no query sees a key beyond
 
   Column(const Tile& tile, int64_t first)
       : r(first),
+        closed(tile.hidden(r + lanes_in<V> - 1)),
         open(tile.seen(r)),
         end(clamp(whole_panels(tile.seen(r / panel_step * panel_step + panel_step - 1)),
                   tile.keys)) {
     alignas(64) static constexpr W numbers[panel_step] = {
         0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     seen_ = load(numbers, Full{}) + V(static_cast<W>(r + tile.shift));
+    hidden_ = seen_ - V(static_cast<W>(tile.window));
+    closed = clamp(closed, end);
   }
   // −∞ where key x is hidden.
   V hide(V score, int64_t x) const {
     return select(V(static_cast<W>(x)) < seen_, score, V(lowest));
   }
+  // −∞ where the window hides key x.
+  V hide_far(V score, int64_t x) const {
+    return select(V(static_cast<W>(x)) < hidden_, V(lowest), score);
+  }
 
  private:
-  V seen_;  // keys before this, for each query
+  V seen_;    // keys before this, for each query
+  V hidden_;  // keys from this on, for each query, where there is a window
 };
 
 // Reads a mask or draws dropout in the order of keys: fill_row(r, n, row) for the n keys that query

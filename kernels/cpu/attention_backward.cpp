@@ -64,7 +64,7 @@ class Backward {
            const View& dk,
            const View& dv,
            const AttentionOptions& options)
-      : g_(q, k, options.causal),
+      : g_(q, k, options.causal, options.window),
         groups_(plan::key_groups(g_.all_heads())),
         q_(q),
         k_(k),
@@ -174,7 +174,8 @@ class Backward {
     const Rows<W> dq = several   ? part_of_dq(first, keys.group, x)
                        : written ? rows_of<T>(dq_, first.batch, first.head, first.i)
                                  : Rows<W>{x.dq, g_.padded};
-    for (int64_t j = keys.begin; j < end; j += keys.step) {
+    const int64_t begin = first_tile(first, keys, again);
+    for (int64_t j = begin; j < end; j += keys.step) {
       const int64_t tile_end = clamp(j + keys.step, keys.end);
       const Tile tile(g_, first.batch, first.head, first.i, j, tile_end);
       const int64_t at = j - keys.begin;
@@ -188,15 +189,22 @@ class Backward {
         softmax_column(Column<W>(tile, r), x);
       add_over_queries(tile, g_, x.weights, d_out, keys.dv.from(at), again);
       add_over_queries(tile, g_, x.gradient, q, keys.dk.from(at), again);
-      add_over_keys(tile, g_, x.gradient, keys.k.from(at), dq, at > 0);
+      add_over_keys(tile, g_, x.gradient, keys.k.from(at), dq, j > begin);
     }
-    if (end <= keys.begin) {
+    if (end <= begin) {
       for (int64_t n = 0; n < first.queries * g_.padded; ++n)
         dq.data[n] = 0;
     }
     if (several || written)
       return;
     write_rows<T>(x.dq, first.queries, g_, dq_, first.batch, first.head, first.i);
+  }
+
+  // Where a block's tiles begin: those that the window hides from all its queries are left out,
+  // but where dk and dv aren't zero yet.
+  int64_t first_tile(const Tile& first, const Keys& keys, bool zeroed) const {
+    const int64_t hidden = g_.hidden(first.i) - keys.begin;
+    return !zeroed || hidden <= 0 ? keys.begin : keys.begin + hidden / keys.step * keys.step;
   }
 
   Rows<W> part_of_dq(const Tile& tile, int64_t group, const Buffers<W>& x) const {
@@ -234,6 +242,8 @@ class Backward {
       V score = load(weights, Full{});
       if (n >= column.open)
         score = column.hide(score, n);
+      if (n < column.closed)
+        score = column.hide_far(score, n);
       const V weight = weight_of(score - lse);
       const V factor = o_.dropout > 0 ? load(x.turned + n * g_.width + column.r, Full{}) : V(W(1));
       store(weights, weight * factor, Full{});

@@ -100,8 +100,12 @@ size_t column_sum_workspace(const View& dy, int threads);
 
 // rope.cpp
 template <class T>
-void rope(
-    const View& x, const View& positions, float theta, bool inverse, const View& y, StreamHandle);
+void rope(const View& x,
+          const View& positions,
+          const RopeOptions&,
+          bool inverse,
+          const View& y,
+          StreamHandle);
 
 // update.cpp; G is the gradient's type.
 template <class G>

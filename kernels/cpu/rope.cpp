@@ -1,5 +1,5 @@
 // Rotary embedding (Su et al., 2021): dimensions (i, i + d/2) of a head turn by position ·
-// theta^(−2i/d).
+// theta^(−2i/d), or what rope.h makes of that.
 #include <cmath>
 
 #include "kernels/cpu/kernels.h"
@@ -17,21 +17,22 @@ constexpr int64_t pairs_at_once = 64;
 template <class T>
 void rope(const View& x,
           const View& positions,
-          float theta,
+          const RopeOptions& options,
           bool inverse,
           const View& y,
           StreamHandle stream) {
   using V = Lanes<T>;
   using S = Statistic<T>;
   const int64_t batch = x.shape[0], time = x.shape[1], heads = x.shape[2], half = x.shape[3] / 2;
+  const double magnitude = options.magnitude;
   // Angles are made in f64, since positions run into the thousands, once for all sequences and
   // heads.
   const auto turn_pairs = [&](int64_t t, int64_t first, int64_t count, const double* frequency) {
     S cosine[pairs_at_once], sine[pairs_at_once];
     const double position = static_cast<double>(positions.as<int64_t>()[t]) * (inverse ? -1 : 1);
     for (int64_t i = 0; i < count; ++i) {
-      cosine[i] = static_cast<S>(std::cos(position * frequency[i]));
-      sine[i] = static_cast<S>(std::sin(position * frequency[i]));
+      cosine[i] = static_cast<S>(magnitude * std::cos(position * frequency[i]));
+      sine[i] = static_cast<S>(magnitude * std::sin(position * frequency[i]));
     }
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t h = 0; h < heads; ++h) {
@@ -51,16 +52,14 @@ void rope(const View& x,
     for (int64_t first = 0; first < half; first += pairs_at_once) {
       const int64_t count = half - first < pairs_at_once ? half - first : pairs_at_once;
       double frequency[pairs_at_once];
-      for (int64_t i = 0; i < count; ++i) {
-        frequency[i] = std::pow(static_cast<double>(theta),
-                                -static_cast<double>(first + i) / static_cast<double>(half));
-      }
+      for (int64_t i = 0; i < count; ++i)
+        frequency[i] = rope_frequency(options, first + i, half);
       for (int64_t t = begin; t < end; ++t)
         turn_pairs(t, first, count, frequency);
     }
   });
 }
 
-SG_FOR_FLOATS(rope, const View&, const View&, float, bool, const View&, StreamHandle)
+SG_FOR_FLOATS(rope, const View&, const View&, const RopeOptions&, bool, const View&, StreamHandle)
 
 }  // namespace sg::kernels::SG_ISA

@@ -60,6 +60,7 @@ std::vector<Row> memory_and_pointwise_rows() {
       {"sub", two, [](const Inputs& x) { return sub(x[0], x[1]); }},
       {"mul", two, [](const Inputs& x) { return mul(x[0], x[1]); }},
       {"div", two, [](const Inputs& x) { return div(x[0], x[1]); }},
+      {"silu_gate", two, [](const Inputs& x) { return silu_gate(x[0], x[1]); }},
       {"maximum", two, [](const Inputs& x) { return maximum(x[0], x[1]); }},
       {"minimum", two, [](const Inputs& x) { return minimum(x[0], x[1]); }},
       {"mul_add",
@@ -165,7 +166,7 @@ std::vector<Row> table_attention_and_loss_rows() {
        [](int64_t n) {
          return Inputs{leaf({2, n, 2, 4})};
        },
-       [](const Inputs& x) { return rope(x[0], counting(x[0].size(1)), 1e4f); }},
+       [](const Inputs& x) { return rope(x[0], counting(x[0].size(1)), {}); }},
       {"attention",
        heads,
        [](const Inputs& x) { return attention(x[0], x[1], x[2], {.causal = true}); }},
@@ -263,7 +264,7 @@ TEST(Arguments, UndefinedVariablesAreNamedWithTheirOp) {
                                           },
                                           [] { where(Tensor(), leaf({2}), leaf({2})); },
                                           [] {
-                                            rope(leaf({2, 2, 2, 4}), Tensor(), 1e4f);
+                                            rope(leaf({2, 2, 2, 4}), Tensor(), {});
                                           },
                                           [] { backward(Variable()); },
                                           [] { Variable().set_requires_grad(true); },

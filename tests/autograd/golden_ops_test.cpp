@@ -57,7 +57,7 @@ Variable rotate(const Variable& x) {  // (b,h,t,d), ours takes (b,t,h,d)
   std::vector<int64_t> positions(static_cast<size_t>(x.size(2)));
   for (size_t t = 0; t < positions.size(); ++t)
     positions[t] = static_cast<int64_t>(t);
-  return transpose(rope(transpose(x, 1, 2), from_vector(positions), 10000), 1, 2);
+  return transpose(rope(transpose(x, 1, 2), from_vector(positions), {}), 1, 2);
 }
 
 using In = std::vector<Variable>;

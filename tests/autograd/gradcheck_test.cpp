@@ -74,6 +74,8 @@ std::vector<Row> pointwise_rows() {
       binary_row("div (2, 1) (3)", div, {2, 1}, {3}, 0.5, 2),
       binary_row("maximum (2, 3) (3)", maximum, {2, 3}, {3}),
       binary_row("minimum (1, 3) (2, 1)", minimum, {1, 3}, {2, 1}),
+      binary_row("silu_gate (2, 3) (2, 3)", silu_gate, {2, 3}, {2, 3}),
+      binary_row("silu_gate (2, 3) (3)", silu_gate, {2, 3}, {3}),
       {"mul_add", {{2, 3}, {3}, {2, 1}}, [](Inputs x) { return mul_add(x[0], x[1], x[2]); }},
       {"where",
        {{2, 3}, {3}},
@@ -209,7 +211,19 @@ std::vector<Row> row_rows() {
       {"rope",
        {{2, 3, 2, 4}},
        [](Inputs x) {
-         return rope(x[0], ids({0, 1, 5}, {3}), 100.0f);
+         return rope(x[0], ids({0, 1, 5}, {3}), {.theta = 100});
+       }},
+      {"rope as yarn has it",
+       {{2, 3, 2, 4}},
+       [](Inputs x) {
+         return rope(x[0],
+                     ids({0, 1, 5}, {3}),
+                     {.theta = 100,
+                      .scaling = RopeScaling::yarn,
+                      .factor = 4,
+                      .original_context = 8,
+                      .fast = 32,
+                      .magnitude = 1.5f});
        }},
   };
 }
@@ -232,6 +246,7 @@ std::vector<Row> attention_and_loss_rows() {
       attention_row("attention, masked", {q, q, q}, masked),
       attention_row("attention, shared keys", {q, shared, shared}, {.causal = true}),
       attention_row("attention, more keys", {q, longer, longer}, {.causal = true}),
+      attention_row("attention, window", {q, longer, longer}, {.causal = true, .window = 2}),
       attention_row("attention, dropout", {q, q, q}, dropped),
       {"attention_qkv",
        {{2, 3, 12}},

@@ -244,7 +244,7 @@ std::vector<OpRow> row_rows() {
        [](int64_t n) {
          return Tensors{wave({2, n, 2, 4}), ids(n)};
        },
-       [](const Tensors& x) { return Tensors{rope(x[0], x[1], 10000)}; },
+       [](const Tensors& x) { return Tensors{rope(x[0], x[1], {})}; },
        {},
        {1}},
       {"dropout",

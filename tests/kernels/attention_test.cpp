@@ -17,6 +17,7 @@ struct Case {
   MaskKind mask = MaskKind::none;
   float dropout = 0;
   bool packed = false;  // heads lie side by side in rows, (b,t,h,d)
+  int64_t window = 0;
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -46,6 +47,14 @@ const Case cases[] = {
     {"two_blocks_masked", 1, 2, 1, 131, 130, 6, true, MaskKind::boolean, 0.25f, true},
     {"in_their_view", 2, 3, 3, 50, 60, 32, true, MaskKind::none, 0, true},
     {"in_view_block_sees_nothing", 1, 2, 2, 200, 40, 16, true, MaskKind::none, 0, true},
+    {"window_of_one", 1, 2, 2, 40, 40, 16, true, MaskKind::none, 0, false, 1},
+    {"window_in_a_tile", 2, 2, 2, 64, 64, 16, true, MaskKind::none, 0, true, 7},
+    {"window_over_tiles", 1, 4, 2, 300, 300, 20, true, MaskKind::none, 0, true, 100},
+    {"window_skips_tiles", 1, 2, 1, 400, 400, 8, true, MaskKind::none, 0.2f, false, 33},
+    {"window_masked", 1, 2, 2, 140, 300, 6, true, MaskKind::boolean, 0, true, 65},
+    {"window_of_late_queries", 1, 1, 1, 5, 400, 16, true, MaskKind::none, 0, false, 70},
+    {"window_fewer_keys", 1, 2, 2, 200, 66, 16, true, MaskKind::none, 0, true, 9},
+    {"window_of_all", 1, 1, 1, 70, 70, 16, true, MaskKind::none, 0, false, 70},
     {"no_queries", 1, 2, 2, 0, 5, 8},
     {"no_keys", 1, 2, 2, 3, 0, 8},
     {"no_batch", 0, 2, 2, 3, 3, 8},
@@ -55,6 +64,7 @@ const Case cases[] = {
 const Case grouped_keys[] = {
     {"causal", 1, 12, 4, 640, 700, 32, true, MaskKind::none, 0, true},
     {"masked_dropout", 1, 12, 12, 645, 641, 32, true, MaskKind::boolean, 0.2f},
+    {"window", 1, 12, 4, 640, 700, 32, true, MaskKind::none, 0, true, 50},
 };
 
 std::vector<int> layout(const Case& c) {
@@ -80,6 +90,7 @@ AttentionOptions options_of(const Case& c, const View& mask) {
   AttentionOptions o;
   o.scale = 1 / std::sqrt(static_cast<float>(c.d));
   o.causal = c.causal;
+  o.window = c.window;
   o.mask = c.mask == MaskKind::none ? nullptr : &mask;
   o.dropout = c.dropout;
   o.random = {7, 8, 9, 10};
@@ -161,7 +172,9 @@ void query(const Case& c,
     for (int64_t x = 0; x < c.d; ++x)
       p[j] += o.scale * in.q[row + x] * in.k[key(j) + x];
     const double m = c.mask == MaskKind::none ? 0 : in.mask[(b * c.t + i) * c.s + j];
-    const bool hidden = (c.causal && j > i + c.s - c.t) || (c.mask == MaskKind::boolean && m == 0);
+    const bool late = c.causal && j > i + c.s - c.t;
+    const bool far = c.window > 0 && j <= i + c.s - c.t - c.window;
+    const bool hidden = late || far || (c.mask == MaskKind::boolean && m == 0);
     p[j] = hidden ? -INFINITY : p[j] + (c.mask == MaskKind::added ? m : 0);
     most = std::max(most, p[j]);
   }

@@ -314,8 +314,8 @@ TEST(Nn, RopeTurnsPairsAndItsInverseTurnsBack) {
       x.random(1);
       for (int64_t t = 0; t < 5; ++t)
         positions.set(t, static_cast<double>(t * t * 100));
-      table->rope[type](x.view(), positions.view(), 10000, false, y.view(), {&pool(2)});
-      table->rope[type](y.view(), positions.view(), 10000, true, back.view(), {});
+      table->rope[type](x.view(), positions.view(), {}, false, y.view(), {&pool(2)});
+      table->rope[type](y.view(), positions.view(), {}, true, back.view(), {});
       for (int64_t row = 0; row < 30; ++row) {
         for (int64_t i = 0; i < 75; ++i) {
           const double angle =

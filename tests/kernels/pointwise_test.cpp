@@ -66,6 +66,11 @@ const Case cases[] = {
     {PointwiseOp::tanh_backward, [](double a, double b, double) { return b * (1 - a * a); }},
     {PointwiseOp::sigmoid_backward, [](double a, double b, double) { return b * a * (1 - a); }},
     {PointwiseOp::mul_add, [](double a, double b, double c) { return a * b + c; }},
+    {PointwiseOp::silu_gate, [](double a, double b, double) { return a * logistic(a) * b; }},
+    {PointwiseOp::silu_gate_backward,
+     [](double a, double b, double c) {
+       return logistic(a) * (1 + a * (1 - logistic(a))) * b * c;
+     }},
     {PointwiseOp::less, [](double a, double b, double) { return a < b; }},
     {PointwiseOp::equal, [](double a, double b, double) { return a == b; }},
     {PointwiseOp::where, [](double a, double b, double c) { return a != 0 ? b : c; }},
