@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "dist/comm/connect.h"
 #include "dist/engines/engines.h"
+#include "dist/engines/facts.h"
 #include "dist/engines/take_over.h"
 
 namespace sg::dist {
@@ -101,7 +102,7 @@ Options resolved(Options options, const Comm& comm) {
     options.accumulation = Accumulation::ranks_first;
   }
   if (options.accumulation == Accumulation::automatic)
-    options.accumulation = default_order(options.engine);
+    options.accumulation = facts_of(options.engine).order;
   return options;
 }
 
@@ -118,6 +119,14 @@ std::unique_ptr<BucketEngine> make(std::vector<Unit> units, const Options& optio
   throw Bug("engine: unknown kind");
 }
 
+int64_t trained_elements(const std::vector<Unit>& units) {
+  const UnitMap map(units);
+  int64_t elements = 0;
+  for (const UnitMap::Entry& entry : map.entries())
+    elements += entry.parameter.requires_grad() ? entry.parameter.numel() : 0;
+  return elements;
+}
+
 }  // namespace
 
 std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& options, Comm& comm) {
@@ -126,8 +135,14 @@ std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& optio
   if (comm.size() > 1)
     comm.agree({"initialize", Phase::setup}, fields_of(complete));
   take_from_other_engines(units);
-  auto engine = make(std::move(units), complete, comm);
-  engine->start();
+  const int64_t elements = trained_elements(units);
+  std::unique_ptr<BucketEngine> engine;
+  try {
+    engine = make(std::move(units), complete, comm);
+    engine->start();
+  } catch (const OutOfMemory& e) {
+    throw explain(e, complete, comm, elements);
+  }
   // While parameters moved into the engine's memory both copies existed: that peak has a place of
   // its own.
   pool(comm.device()).end_setup();

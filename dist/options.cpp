@@ -52,12 +52,6 @@ OnNonFinite parse_on_nonfinite(const std::string& text) {
   return parse<OnNonFinite>("on-nonfinite", nonfinite, text);
 }
 
-Accumulation default_order(EngineKind kind) {
-  const bool whole = kind == EngineKind::none || kind == EngineKind::dp ||
-                     kind == EngineKind::ddp || kind == EngineKind::zero1;
-  return whole ? Accumulation::local_first : Accumulation::ranks_first;
-}
-
 std::map<std::string, std::string> fields_of(const Options& o) {
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
   std::map<std::string, std::string> fields = {

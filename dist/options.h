@@ -30,10 +30,6 @@ Accumulation parse_accumulation(const std::string& text);
 PartitionKind parse_partition(const std::string& text);
 OnNonFinite parse_on_nonfinite(const std::string& text);
 
-// The order that Accumulation::automatic means. auto's doesn't depend on which engine it takes:
-// ranks first, which keeps micro-steps' sums where the optimizer's state is.
-Accumulation default_order(EngineKind kind);
-
 struct Options {
   EngineKind engine = EngineKind::ddp;
   double lr = 1e-3;  // until set_learning_rate

@@ -132,14 +132,12 @@ void Engine::load(const CheckpointReader& checkpoint) {
 
 std::vector<StateEntry> BucketEngine::state() {
   check_alive("state");
-  check(phase_ == Progress::idle && micro_step_ == 0,
-        "state: {} of {} micro-steps are done; save and load between steps",
-        micro_step_ + (phase_ == Progress::backward_done),
-        options_.micro_steps);
+  check_between_steps("state", "save and load");
   synchronize();
   std::vector<StateEntry> entries = optimizer_->state();
+  const bool alike = space_.bucket(0).messages[0].shards.ranks() == 1;
   for (StateEntry& e : entries)
-    e.shared = norm_->ranks() == 1;  // every rank updates everything
+    e.shared = alike;  // every rank updates everything
   for (const Variable& p : frozen_)
     if (p.numel() > 0)
       entries.push_back({p.name(), "frozen", p.shape(), 0, p.numel(), p.tensor().flatten(), true});
@@ -170,8 +168,8 @@ void BucketEngine::restore(const std::string& text) {
     const json& scaler = scalars.at("loss_scaler");
     scaler_->restore({scaler.at("scale"), scaler.at("good"), scaler.at("hysteresis_left")});
   }
-  optimizer_->publish_masters();
-  publish();
+  optimizer_->cast_masters();
+  after_update();
   synchronize();
   torn_.clear();
   failures_ = 0;  // all ranks are where the checkpoint is

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "dist/engines/facts.h"
 
 namespace sg::dist {
 namespace {
@@ -90,15 +91,13 @@ Read betas(In<std::optional<std::vector<double>>> field) {
 }
 
 void read_stage(const ConfigValue& v, Draft& d) {
-  constexpr EngineKind stages[] = {
-      EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
   if (v.value == "auto") {
     d.config.engine.engine = EngineKind::automatic;
     return;
   }
   if (!v.value.is_number_integer() || v.value < 0 || v.value > 3)
     v.must_be("0, 1, 2, 3 or \"auto\"");
-  d.config.engine.engine = stages[v.value.get<size_t>()];
+  d.config.engine.engine = ladder()[v.value.get<size_t>()];
 }
 
 // null: the gradients' own type

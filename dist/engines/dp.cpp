@@ -3,38 +3,26 @@
 // everybody's gradients, which is what DDP mends. Replica 0: (P + G + K)φ bytes, others (P + G)φ.
 // Per step: replica 0 receives and sends (N − 1)φ elements, others φ and φ.
 #include "dist/engines/engines.h"
-#include "dist/engines/gradient_memory.h"
 
 namespace sg::dist {
 namespace {
 
-class Dp final : public WholeGradients {
+class Dp final : public BucketEngine {
  public:
   Dp(std::vector<Unit> units, const Options& options, Comm& comm)
-      : WholeGradients(std::move(units), options, comm) {}
-  ~Dp() override { retire(); }
+      : BucketEngine(std::move(units), options, comm, Updater::rank_0),
+        parameters_(hold<WholeParameters>()) {
+    hold<WholeGradients>();
+  }
 
  private:
-  Shards owners(const Message& message) const override {
-    return Shards::whole(message.size(), comm_.size(), 0);
+  // A reduction to replica 0: all of m.shards is its own.
+  Work send(const GradientMessage& m) override {
+    return comm_.reduce_scatter(m.call, m.gradient, m.shards, m.mean, m.reduction);
   }
-  // A reduction whose only owner is replica 0.
-  Work reduce(const Call& call,
-              const Message& message,
-              const Tensor& gradient,
-              const Tensor& mean) override {
-    return comm_.reduce_scatter(call, gradient, owners(message), mean, mean_reduction());
-  }
+  void after_update() override { parameters_.broadcast(0); }
 
-  void publish() override {
-    for (const Bucket& bucket : space_.buckets()) {
-      comm_
-          .broadcast({fmt::format("dp.parameters.{}", bucket.begin), Phase::step},
-                     parameters_.slice(0, bucket.begin, bucket.end),
-                     0)
-          .wait();
-    }
-  }
+  WholeParameters& parameters_;
 };
 
 }  // namespace

@@ -25,24 +25,30 @@ void BucketEngine::check_usable(const char* caller) const {
   check(torn_.empty(), "{}: {}: parameters are of two steps; load a checkpoint", caller, torn_);
 }
 
+void BucketEngine::check_between_steps(const char* caller, const char* remedy) const {
+  check(phase_ == Progress::idle && micro_step_ == 0,
+        "{}: {} of {} micro-steps are done; {} between steps",
+        caller,
+        micro_step_ + (phase_ == Progress::backward_done),
+        options_.micro_steps,
+        remedy);
+}
+
 void BucketEngine::drop_step() noexcept {
   try {
     comm_.stream().synchronize();
   } catch (const std::exception& e) {
     lost_ = e.what();
   }
-  pending_.clear();
+  under_way_.clear();
   in_backward_ = false;
-  end_micro_step();
-  for (size_t b = 0; b < space_.buckets().size(); ++b) {
-    drop_gradients(static_cast<int>(b));
-    close(static_cast<int>(b));
+  parameters_part_->end_micro_step();
+  for (int b = 0; b < std::ssize(space_.buckets()); ++b) {
+    forget_gradients(space_, b);
+    gradients_part_->release(b);
   }
   begin_gradients();
-  losses_.clear();
-  weights_.clear();
-  positions_ = 0;
-  nonfinite_.reset();
+  forget_step(mine_);
   micro_step_ = 0;
   phase_ = Progress::idle;
   ++failures_;
@@ -60,8 +66,9 @@ void BucketEngine::rejoin() {
 
 void BucketEngine::before_read(const Variable& leaf, int number) {
   (void)leaf;
-  if (number >= 0)
-    before_use(number);
+  const bool is_frozen = number < 0;
+  if (!is_frozen)
+    parameters_part_->before_use(number);
 }
 
 // ---- the end
@@ -86,7 +93,7 @@ void BucketEngine::retire() noexcept {
     drop_step();
   bool whole = false;
   try {
-    whole = begun && lost_.empty() && give_back(alone && comm_.size() > 1);
+    whole = begun && lost_.empty() && parameters_part_->give_back(alone && comm_.size() > 1);
   } catch (const std::exception& e) {
     lost_ = e.what();
   }
@@ -99,18 +106,20 @@ void BucketEngine::retire() noexcept {
     p.set_gradient_buffer({});
     p.zero_grad();  // a view of the engine's memory
   }
-  for (size_t i = 0; i < hooks_.size(); ++i) {
-    Variable p = space_.parameters()[i].parameter;
-    p.remove_hook(hooks_[i]);
+  int position = 0;
+  for (uint64_t hook : hooks_) {
+    Variable p = space_.parameter(position++).parameter;
+    p.remove_hook(hook);
   }
   for (Variable& p : frozen_)
     if (p.keeper() == this)
       p.set_keeper(nullptr);
-  for (Unit& unit : units_)
+  for (const Unit& unit : units_)
     *unit.hooks = {};
   optimizer_.reset();
-  owned_.clear();
-  accumulated_ = {};
+  sums_.reset();
+  gradients_part_.reset();
+  parameters_part_.reset();
 }
 
 }  // namespace sg::dist

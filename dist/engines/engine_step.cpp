@@ -8,95 +8,79 @@
 #include "dist/engines/bucket_engine.h"
 
 namespace sg::dist {
-namespace {
-
-std::vector<std::vector<double>> roots_of(const std::vector<StepReport>& reports, int ranks) {
-  std::vector<std::vector<double>> roots;
-  for (int rank = 0; rank < ranks; ++rank)
-    roots.push_back(reports[static_cast<size_t>(rank)].roots);
-  return roots;
-}
-
-}  // namespace
 
 StepResult BucketEngine::end_step() {
-  limit_in_flight(0);
-  std::vector<Tensor> gradients;
-  for (const Owned& part : owned_)
-    gradients.push_back(part.gradient.total());
-  const std::vector<StepReport> reports = exchange(gradients);
+  synchronize_gradients(0);
+  const std::vector<Tensor> gradients = sums_->totals();
+  const std::vector<RankReport> reports = exchange(gradients);
   const double more = weight_factor(reports, step_);
   StepResult result = judge(reports, more);
   if (result.applied) {
     torn_ = fmt::format("the update of step {} failed half-way", step_);
-    optimizer_->step(
-        gradients, lr_, optim::clip_factor(result.norm, options_.clip, result.loss_scale, more));
-    publish();
+    const float factor = optim::clip_factor(result.norm, options_.clip, result.loss_scale, more);
+    optimizer_->step(gradients, lr_, factor);
+    after_update();
     torn_.clear();
   }
   ++step_;
   micro_step_ = 0;
-  losses_.clear();
-  weights_.clear();
-  positions_ = 0;
-  nonfinite_.reset();
-  flags_ = 0;
+  mine_ = {};
   return result;
 }
 
 // Every rank's report, the norm's roots of all parameters among them.
-std::vector<StepReport> BucketEngine::exchange(const std::vector<Tensor>& gradients) {
-  std::vector<Tensor> runs;  // of one parameter each
-  for (size_t i = 0; i < owned_.size(); ++i) {
-    for (const Slice& slice : space_.slices(owned_[i].begin, owned_[i].end)) {
-      const int64_t begin = space_.parameters()[static_cast<size_t>(slice.position)].offset +
-                            slice.begin - owned_[i].begin;
-      runs.push_back(gradients[i].slice(0, begin, begin + slice.size()));
-    }
-  }
-  if (comm_.device().type == DeviceType::meta)
-    return {{flags_, {}, losses_, weights_, positions_, {}}};  // a dry run has no values
-  const bool whole = norm_->ranks() == 1;  // every rank holds everything: no need to send it
-  std::vector<double> roots = norm_->roots(whole ? 0 : comm_.rank(), runs);
-  const auto finite = [](double root) { return std::isfinite(root); };
-  if (comm_.size() == 1 && !nonfinite_ && !std::all_of(roots.begin(), roots.end(), finite))
-    look_alone(gradients);
-  StepReport mine{flags_, nonfinite_, losses_, weights_, positions_, {}};
-  if (!whole)
-    mine.roots = std::move(roots);
-  std::vector<StepReport> reports;
-  for (const std::string& bytes :
-       comm_.all_gather_bytes({"step.report", Phase::metrics}, encode(mine))) {
+std::vector<RankReport> BucketEngine::exchange(const std::vector<Tensor>& gradients) {
+  if (!norm_)
+    return {mine_};
+  const bool alike = norm_->ranks() == 1;  // every rank has everything: no need to send it
+  std::vector<double> roots = norm_->roots(alike ? 0 : comm_.rank(), gradients);
+  const auto is_finite = [](double root) { return std::isfinite(root); };
+  const bool finite = std::all_of(roots.begin(), roots.end(), is_finite);
+  if (comm_.size() == 1 && !finite && !mine_.nonfinite)
+    find_nonfinite(gradients);
+  if (!alike)
+    mine_.roots = std::move(roots);
+  std::vector<RankReport> reports;
+  const Call call{"step.report", Phase::metrics};
+  for (const std::string& bytes : comm_.all_gather_bytes(call, encode(mine_)))
     reports.push_back(decode(bytes));
-  }
-  if (whole)
+  if (alike)
     reports[0].roots = std::move(roots);
   return reports;
 }
 
 // With several ranks each reduction told of values that weren't finite; alone, nothing looked while
 // they arrived.
-void BucketEngine::look_alone(const std::vector<Tensor>& gradients) {
-  for (size_t i = 0; i < gradients.size() && !nonfinite_; ++i) {
+void BucketEngine::find_nonfinite(const std::vector<Tensor>& gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
     const Tensor& g = gradients[i];
-    if (const auto at = first_nonfinite(g.dtype(), g.view().data, g.numel())) {
-      nonfinite_ = NonFinite{0, owned_[i].begin + *at};
-    }
+    const auto offset = first_nonfinite(g.dtype(), g.view().data, g.numel());
+    if (!offset)
+      continue;
+    mine_.nonfinite = NonFinite{0, shards_[i].begin + *offset};
+    return;
   }
+}
+
+std::vector<double> BucketEngine::parameter_sums(const std::vector<RankReport>& reports) const {
+  if (!norm_)
+    return {};
+  std::vector<std::vector<double>> roots;
+  for (int rank = 0; rank < norm_->ranks(); ++rank)
+    roots.push_back(reports[rank].roots);
+  return norm_->parameter_sums(roots);
 }
 
 // From what all ranks know, the same verdict on each: whether the update is applied, and if not,
 // why.
-StepResult BucketEngine::judge(const std::vector<StepReport>& reports, double more) {
+StepResult BucketEngine::judge(const std::vector<RankReport>& reports, double more) {
   StepResult result;
   result.complete = true;
   result.loss = mean_loss(reports);
   result.loss_scale = scale_;
-  const bool dry = comm_.device().type == DeviceType::meta;
-  const std::vector<double> sums =
-      dry ? std::vector<double>() : norm_->parameter_sums(roots_of(reports, norm_->ranks()));
+  const std::vector<double> sums = parameter_sums(reports);
   result.norm = optim::global_norm(sums, scale_, more);
-  for (const StepReport& report : reports)
+  for (const RankReport& report : reports)
     result.flags |= report.flags;
   const std::string cause = nonfinite_cause(reports, sums);
   result.applied = cause.empty();
@@ -111,7 +95,7 @@ StepResult BucketEngine::judge(const std::vector<StepReport>& reports, double mo
 }
 
 // Which rank's which value isn't finite; empty where all are.
-std::string BucketEngine::nonfinite_cause(const std::vector<StepReport>& reports,
+std::string BucketEngine::nonfinite_cause(const std::vector<RankReport>& reports,
                                           std::span<const double> sums) const {
   for (size_t j = 0; j < reports[0].losses.size(); ++j) {
     for (size_t rank = 0; rank < reports.size(); ++rank) {
@@ -121,10 +105,10 @@ std::string BucketEngine::nonfinite_cause(const std::vector<StepReport>& reports
             "the loss is {} (rank {}, micro-batch {})", loss, rank, j * reports.size() + rank);
     }
   }
-  const std::string parameter = norm_->first_nonfinite(sums);
+  const std::string parameter = norm_ ? norm_->first_nonfinite(sums) : "";
   if (parameter.empty())
     return {};
-  for (const StepReport& report : reports) {
+  for (const RankReport& report : reports) {
     if (!report.nonfinite)
       continue;
     const Placed& placed = space_.at(report.nonfinite->offset);

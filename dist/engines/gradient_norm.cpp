@@ -8,41 +8,56 @@
 namespace sg::dist {
 
 using optim::chunks_of;
+using optim::Subtree;
 
-GradientNorm::GradientNorm(const FlatSpace& space, std::vector<std::vector<Slice>> held)
-    : space_(space), held_(std::move(held)) {}
+GradientNorm::GradientNorm(const FlatSpace& space, int world) : space_(space) {
+  const bool alike = space.bucket(0).messages[0].shards.ranks() == 1;
+  for (int rank = 0; rank < (alike ? 1 : world); ++rank) {
+    std::vector<ParameterRange>& ranges = ranges_.emplace_back();
+    shards_.push_back(space.shards_of(rank));
+    for (const Shard& shard : shards_.back()) {
+      const std::vector<ParameterRange> of_shard = space.ranges(shard.begin, shard.end);
+      ranges.insert(ranges.end(), of_shard.begin(), of_shard.end());
+    }
+  }
+}
 
 std::vector<double> GradientNorm::roots(int rank, std::span<const Tensor> gradients) const {
-  const auto& slices = held_[static_cast<size_t>(rank)];
-  invariant(slices.size() == gradients.size(),
-            "norm: {} gradients for {} runs",
+  const std::vector<Shard>& shards = shards_[rank];
+  invariant(shards.size() == gradients.size(),
+            "norm: {} gradients for {} shards",
             gradients.size(),
-            slices.size());
+            shards.size());
   std::vector<double> result;
-  for (size_t i = 0; i < slices.size(); ++i) {
-    const int64_t total =
-        chunks_of(space_.parameters()[static_cast<size_t>(slices[i].position)].size);
-    for (const auto& node :
-         optim::subtrees(optim::chunk_sums(gradients[i]), slices[i].begin / norm_chunk, total)) {
-      result.push_back(node.sum);
+  for (size_t s = 0; s < shards.size(); ++s) {
+    for (const ParameterRange& range : space_.ranges(shards[s].begin, shards[s].end)) {
+      const int64_t begin = space_.begin_of(range) - shards[s].begin;
+      const Tensor gradient = gradients[s].slice(0, begin, begin + range.size());
+      const int64_t first = range.begin / norm_chunk;
+      const int64_t total = chunks_of(space_.parameter(range.position).size);
+      for (const Subtree& node : optim::subtrees(optim::chunk_sums(gradient), first, total))
+        result.push_back(node.sum);
     }
   }
   return result;
 }
 
+// The subtrees that whoever has this range sends the roots of.
+std::vector<Subtree> GradientNorm::layout_of(const ParameterRange& range) const {
+  const int64_t first = range.begin / norm_chunk;
+  const int64_t total = chunks_of(space_.parameter(range.position).size);
+  const std::vector<double> unknown(chunks_of(range.end) - first);
+  return optim::subtrees(unknown, first, total);
+}
+
 std::vector<double> GradientNorm::parameter_sums(std::span<const std::vector<double>> roots) const {
-  std::vector<std::vector<optim::Subtree>> parts(space_.parameters().size());
+  std::vector<std::vector<Subtree>> parts(space_.parameters().size());
   for (size_t rank = 0; rank < roots.size(); ++rank) {
     size_t next = 0;
-    for (const Slice& slice : held_[rank]) {
-      const auto position = static_cast<size_t>(slice.position);
-      const int64_t first = slice.begin / norm_chunk,
-                    total = chunks_of(space_.parameters()[position].size);
-      const std::vector<double> unknown(static_cast<size_t>(chunks_of(slice.end) - first));
-      for (optim::Subtree node :
-           optim::subtrees(unknown, first, total)) {  // the layout that the sender had
+    for (const ParameterRange& range : ranges_[rank]) {
+      for (Subtree node : layout_of(range)) {
         node.sum = roots[rank].at(next++);
-        parts[position].push_back(node);
+        parts[range.position].push_back(node);
       }
     }
     invariant(next == roots[rank].size(),
@@ -51,24 +66,25 @@ std::vector<double> GradientNorm::parameter_sums(std::span<const std::vector<dou
               rank,
               next);
   }
+  const auto comes_before = [](const Subtree& a, const Subtree& b) { return a.begin < b.begin; };
   std::vector<double> sums(parts.size());
   for (size_t position = 0; position < parts.size(); ++position) {
-    auto& nodes = parts[position];
-    std::sort(
-        nodes.begin(), nodes.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
-    const Placed& placed = space_.parameters()[position];
-    sums[static_cast<size_t>(placed.registration)] = optim::join(nodes, chunks_of(placed.size));
+    std::vector<Subtree>& nodes = parts[position];
+    std::sort(nodes.begin(), nodes.end(), comes_before);
+    const Placed& placed = space_.parameter(position);
+    sums[placed.registration] = optim::join(nodes, chunks_of(placed.size));
   }
   return sums;
 }
 
 std::string GradientNorm::first_nonfinite(std::span<const double> parameter_sums) const {
-  const auto bad = std::find_if(
-      parameter_sums.begin(), parameter_sums.end(), [](double x) { return !std::isfinite(x); });
+  const auto is_bad = [](double sum) { return !std::isfinite(sum); };
+  const auto bad = std::find_if(parameter_sums.begin(), parameter_sums.end(), is_bad);
   if (bad == parameter_sums.end())
     return {};
+  const auto registration = bad - parameter_sums.begin();
   for (const Placed& placed : space_.parameters())
-    if (placed.registration == bad - parameter_sums.begin())
+    if (placed.registration == registration)
       return placed.parameter.name();
   return {};
 }

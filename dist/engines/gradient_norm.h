@@ -12,14 +12,12 @@ namespace sg::dist {
 
 class GradientNorm {
  public:
-  // held[r]: the runs of parameters whose gradients rank r gives, in its order; together every
-  // element once.
-  GradientNorm(const FlatSpace& space, std::vector<std::vector<Slice>> held);
+  // Of the gradients of a space's shards, of which every rank gives its own. `space` outlives it.
+  GradientNorm(const FlatSpace& space, int world);
 
-  // 1 where every rank holds everything and `held` was given once, else the group's size.
-  int ranks() const { return static_cast<int>(held_.size()); }
-  // A rank's contribution: the subtree roots of its runs' gradients (one-dimensional, in
-  // held[rank]'s order).
+  // One where every rank has every gradient, else the group's size.
+  int ranks() const { return std::ssize(ranges_); }
+  // A rank's contribution: the subtree roots of its gradients, one for each of its shards.
   std::vector<double> roots(int rank, std::span<const Tensor> gradients) const;
   // From every rank's roots, each parameter's Σ x², in registration order. Not finite exactly when
   // an element isn't.
@@ -28,8 +26,11 @@ class GradientNorm {
   std::string first_nonfinite(std::span<const double> parameter_sums) const;
 
  private:
+  std::vector<optim::Subtree> layout_of(const ParameterRange& range) const;
+
   const FlatSpace& space_;
-  std::vector<std::vector<Slice>> held_;
+  std::vector<std::vector<Shard>> shards_;           // by rank
+  std::vector<std::vector<ParameterRange>> ranges_;  // of these shards
 };
 
 }  // namespace sg::dist

@@ -1,36 +1,28 @@
 #include "dist/engines/initial_value.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 #include "core/ops.h"
 
 namespace sg::dist {
 namespace {
 
-Tensor drawn(const Variable& parameter, std::span<const Unit> units, const Comm& comm) {
-  const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) {
-    return std::find(u.parameters.begin(), u.parameters.end(), parameter) != u.parameters.end();
-  });
-  check(unit != units.end() && unit->initial,
+Tensor draw(const Variable& parameter, const Unit& unit, const Comm& comm) {
+  check(unit.initial != nullptr,
         "initialize: {} lies on meta, and its unit doesn't tell its initial value (Unit::initial)",
         parameter.name());
   const Tensor value = empty(parameter.shape(), DType::f32, comm.device());
   if (comm.rank() == 0)
-    unit->initial(parameter, value);  // the others are sent it
+    unit.initial(parameter, value);  // the others are sent it
   return value;
 }
 
 }  // namespace
 
-Tensor initial_value(const Variable& parameter,
-                     std::span<const Unit> units,
-                     Comm& comm,
-                     Category category) {
+Tensor initial_value(const Variable& parameter, const Unit& unit, Comm& comm, Category category) {
   CategoryScope scope(category);
   const Tensor& own = parameter.tensor();
   const bool absent = own.device().type == DeviceType::meta && own.device() != comm.device();
-  Tensor value = absent ? drawn(parameter, units, comm) : contiguous(to(own, comm.device()));
+  Tensor value = absent ? draw(parameter, unit, comm) : contiguous(to(own, comm.device()));
   if (is_16bit(value.dtype()))
     value = cast(value, DType::f32);  // as an engine of that precision has left it
   if (value.numel() > 0)

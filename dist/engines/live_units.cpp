@@ -14,12 +14,11 @@ LiveUnits::LiveUnits(Device device,
                      const Budget& budget,
                      Send send)
     : budget_(budget), send_(std::move(send)) {
+  constexpr auto empty = Storage::Start::empty;
   for (size_t u = 0; u < sizes.size(); ++u) {
-    const uint64_t bytes = static_cast<uint64_t>(sizes[u]) * sg::size_of(dtype);
-    units_.push_back(
-        {sizes[u],
-         std::make_shared<Storage>(device, bytes, Category::live, Storage::Start::empty, names[u]),
-         {}});
+    const uint64_t bytes = sizes[u] * sg::size_of(dtype);
+    auto slot = std::make_shared<Storage>(device, bytes, Category::live, empty, names[u]);
+    units_.push_back({sizes[u], std::move(slot), {}});
   }
 }
 
@@ -39,14 +38,14 @@ void LiveUnits::check_fits(std::span<const size_t> units, const std::string& cal
         budget_.live);
 }
 
-void LiveUnits::need(std::span<const size_t> units) {
-  drop_kept(units);
+void LiveUnits::gather(std::span<const size_t> units) {
+  take_kept(units);
   check_room(units);
   size_t taken = 0;
   try {
     for (size_t u : units) {
       if (!std::exchange(units_[u].ahead, false))
-        start(u);
+        acquire(u);
       ++taken;
       if (recording_)
         record(u);
@@ -56,28 +55,52 @@ void LiveUnits::need(std::span<const size_t> units) {
     for (size_t u : units)
       wait(u);
   } catch (...) {
-    leave(units.first(taken));
+    release(units.first(taken));
     throw;
   }
 }
 
-// Makes room for those that aren't live yet.
+void LiveUnits::release(std::span<const size_t> units) {
+  for (size_t u : units)
+    release(u);
+}
+
+void LiveUnits::release_after_forward(std::span<const size_t> units) {
+  drop_kept();
+  if (!recording_ || size_of(units) > budget_.ahead)
+    return release(units);
+  kept_.assign(units.begin(), units.end());
+}
+
+void LiveUnits::release_after_recompute(std::span<const size_t> units) {
+  if (!recording_)
+    return release(units);
+  recomputed_.insert(recomputed_.end(), units.begin(), units.end());
+}
+
+// ---- room
+
+// Elements of those that aren't live yet.
+int64_t LiveUnits::missing(std::span<const size_t> units) const {
+  int64_t elements = 0;
+  for (size_t u : units)
+    elements += live(u) ? 0 : units_[u].size;
+  return elements;
+}
+
+// Makes room for them.
 void LiveUnits::check_room(std::span<const size_t> units) {
   if (budget_.live == 0)
     return;
-  const auto missing = [&] {
-    int64_t elements = 0;
-    for (size_t u : units)
-      elements += live(u) ? 0 : units_[u].size;
-    return elements;
-  };
-  if (live_ + missing() > budget_.live)
+  if (live_ + missing(units) > budget_.live)
     drop_ahead();  // the order was left
-  const int64_t more = missing();
+  if (live_ + missing(units) > budget_.live)
+    drop_recomputed();
+  const int64_t more = missing(units);
   if (more == 0 || live_ + more <= budget_.live)
     return;
   std::string names;
-  for (const Unit& unit : units_)
+  for (const Slot& unit : units_)
     if (unit.uses > 0 && unit.size > 0)
       names += (names.empty() ? "" : ", ") + unit.slot->name();
   fail(ErrorKind::usage,
@@ -91,30 +114,63 @@ void LiveUnits::check_room(std::span<const size_t> units) {
        budget_.live);
 }
 
-void LiveUnits::leave_forward(std::span<const size_t> units) {
-  drop_kept({});
-  if (!recording_ || size_of(units) > budget_.ahead)
-    return leave(units);
-  kept_.assign(units.begin(), units.end());
-}
+// ---- what stays for a while
 
-void LiveUnits::drop_kept(std::span<const size_t> needed) {
-  for (size_t u : kept_) {
-    if (std::find(needed.begin(), needed.end(), u) == needed.end())
-      release(u);
+// Of what has stayed, these are gathered now; the rest of what stayed after forward goes.
+void LiveUnits::take_kept(std::span<const size_t> units) {
+  const auto is_gathered = [&](size_t u) {
+    return std::find(units.begin(), units.end(), u) != units.end();
+  };
+  for (size_t u : std::exchange(kept_, {})) {
+    if (is_gathered(u))
+      hand_on(u);
     else
-      units_[u].ahead = true;
+      release(u);
   }
-  kept_.clear();
+  for (size_t u : units) {
+    const auto stayed = std::find(recomputed_.begin(), recomputed_.end(), u);
+    if (stayed == recomputed_.end())
+      continue;
+    recomputed_.erase(stayed);
+    hand_on(u);
+  }
 }
 
-void LiveUnits::leave(std::span<const size_t> units) {
-  for (size_t u : units)
+// To whoever gathers it next.
+void LiveUnits::hand_on(size_t u) {
+  if (std::exchange(units_[u].ahead, true))
     release(u);
 }
 
-void LiveUnits::start(size_t u) {
-  Unit& unit = units_[u];
+void LiveUnits::drop_kept() {
+  release(std::exchange(kept_, {}));
+}
+
+void LiveUnits::drop_recomputed() {
+  release(std::exchange(recomputed_, {}));
+}
+
+void LiveUnits::drop_ahead() {
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (std::exchange(units_[u].ahead, false))
+      release(u);
+  }
+}
+
+void LiveUnits::drop_all() {
+  kept_.clear();
+  recomputed_.clear();
+  for (size_t u = 0; u < units_.size(); ++u) {
+    units_[u].ahead = false;
+    while (units_[u].uses > 0)
+      release(u);
+  }
+}
+
+// ---- a slot
+
+void LiveUnits::acquire(size_t u) {
+  Slot& unit = units_[u];
   const bool here = live(u);  // a tied parameter may be in use already
   unit.slot->acquire();
   ++unit.uses;
@@ -136,12 +192,12 @@ void LiveUnits::wait(size_t u) {
 }
 
 void LiveUnits::release(size_t u) {
-  Unit& unit = units_[u];
+  Slot& unit = units_[u];
   if (unit.uses == 0)
     return;  // a failure has released it
   if (--unit.uses == 0) {
-    // Its memory is in use until everything has arrived; who needs the unit again is told what went
-    // wrong.
+    // Its memory is in use until everything has arrived; who gathers the unit again is told what
+    // went wrong.
     try {
       wait(u);
     } catch (...) {
@@ -153,21 +209,7 @@ void LiveUnits::release(size_t u) {
     live_ -= unit.size;
 }
 
-void LiveUnits::drop_ahead() {
-  for (size_t u = 0; u < units_.size(); ++u) {
-    if (std::exchange(units_[u].ahead, false))
-      release(u);
-  }
-}
-
-void LiveUnits::drop_all() {
-  kept_.clear();
-  for (size_t u = 0; u < units_.size(); ++u) {
-    units_[u].ahead = false;
-    while (units_[u].uses > 0)
-      release(u);
-  }
-}
+// ---- the order
 
 void LiveUnits::record(size_t u) {
   const bool expected = at_ < order_.size() && order_[at_] == u;
@@ -181,7 +223,7 @@ void LiveUnits::record(size_t u) {
 void LiveUnits::send_ahead() {
   int64_t left = budget_.ahead;
   for (size_t next = at_; next < order_.size(); ++next) {
-    Unit& unit = units_[order_[next]];
+    Slot& unit = units_[order_[next]];
     left -= unit.size;
     if (left < 0)
       return;
@@ -189,7 +231,7 @@ void LiveUnits::send_ahead() {
       continue;
     if (budget_.live > 0 && live_ + unit.size > budget_.live)
       return;
-    start(order_[next]);
+    acquire(order_[next]);
     unit.ahead = true;
   }
 }

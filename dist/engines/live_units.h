@@ -1,4 +1,4 @@
-// ZeRO-3's live parameters: a unit's slot is filled before its ops run and given back after them;
+// ZeRO-3's live parameters: a unit's slot is filled before its ops run and emptied after them;
 // where a recorded order says what comes next, the next ones are sent for ahead, within a budget.
 #pragma once
 #include <cstdint>
@@ -37,14 +37,17 @@ class LiveUnits {
 
   bool live(size_t unit) const { return units_[unit].slot->resident(); }
 
-  // They are whole when it returns, and stay so until they are left as often as they were needed.
-  // Usage error where more would be live than may be, as in a unit's call within another's; after
-  // any error nothing has been needed.
-  void need(std::span<const size_t> units);
-  // After forward, within the budget ahead, they stay until others are needed: so the unit whose
+  // They are whole when it returns, and stay so until they are released as often as they were
+  // gathered. Usage error where more would be live than may be, as in a unit's call within
+  // another's; after any error nothing has been gathered.
+  void gather(std::span<const size_t> units);
+  void release(std::span<const size_t> units);
+  // The same, but within the budget ahead they stay until others are gathered: so the unit whose
   // forward came last is there for its backward and isn't gathered twice.
-  void leave_forward(std::span<const size_t> units);
-  void leave(std::span<const size_t> units);
+  void release_after_forward(std::span<const size_t> units);
+  // The same for a forward that backward runs again: they stay for the backward that follows,
+  // unless their room is needed before.
+  void release_after_recompute(std::span<const size_t> units);
 
   // Only between these two is the order recorded and are units sent for ahead. The first micro-step
   // records; one that leaves the order records anew from there.
@@ -53,19 +56,23 @@ class LiveUnits {
   bool in_micro_step() const { return recording_; }
 
  private:
-  struct Unit {
+  struct Slot {
     int64_t size = 0;  // elements
     std::shared_ptr<Storage> slot;
     std::vector<Work> arriving;
     int uses = 0;        // how often it was acquired
-    bool ahead = false;  // resident before it was needed
+    bool ahead = false;  // acquired before it is gathered
   };
-  void start(size_t unit);
+  void acquire(size_t unit);
   void wait(size_t unit);
-  void check_room(std::span<const size_t> units);
   void release(size_t unit);
+  void check_room(std::span<const size_t> units);
+  int64_t missing(std::span<const size_t> units) const;
+  void take_kept(std::span<const size_t> units);
+  void hand_on(size_t unit);
+  void drop_kept();
+  void drop_recomputed();
   void drop_ahead();
-  void drop_kept(std::span<const size_t> needed);
   void drop_all();
   void record(size_t unit);
   void send_ahead();
@@ -73,11 +80,12 @@ class LiveUnits {
 
   const Budget budget_;
   const Send send_;
-  std::vector<Unit> units_;
-  int64_t live_ = 0;           // elements resident
-  std::vector<size_t> kept_;   // left, but still resident
-  std::vector<size_t> order_;  // units as a micro-step needs them
-  size_t at_ = 0;              // how many of them it has needed
+  std::vector<Slot> units_;
+  int64_t live_ = 0;                // elements resident
+  std::vector<size_t> kept_;        // released after forward, but still resident
+  std::vector<size_t> recomputed_;  // likewise after a forward that backward ran again
+  std::vector<size_t> order_;       // units as a micro-step gathers them
+  size_t at_ = 0;                   // how many of them it has gathered
   bool recording_ = false;
 };
 

@@ -8,8 +8,9 @@
 namespace sg::dist {
 namespace {
 
-unsigned bits(int micro_step) {
-  return static_cast<unsigned>(micro_step);
+// As many as there are subtrees that aren't joined yet when micro-step j begins.
+int open_subtrees(int micro_step) {
+  return std::popcount(static_cast<unsigned>(micro_step));
 }
 
 }  // namespace
@@ -22,7 +23,7 @@ MicroStepSum MicroStepSum::left_to_right(Tensor arrival, Tensor sum) {
 }
 
 MicroStepSum MicroStepSum::tree(std::vector<Tensor> levels, int micro_steps) {
-  invariant(static_cast<int>(levels.size()) == tree_levels(micro_steps),
+  invariant(std::ssize(levels) == tree_levels(micro_steps),
             "micro-step sum: {} levels for {} micro-steps",
             levels.size(),
             micro_steps);
@@ -33,21 +34,21 @@ MicroStepSum MicroStepSum::tree(std::vector<Tensor> levels, int micro_steps) {
 }
 
 int MicroStepSum::tree_levels(int micro_steps) {
-  return std::bit_width(bits(micro_steps));
+  return std::bit_width(static_cast<unsigned>(micro_steps));
 }
 
 const Tensor& MicroStepSum::arrival(int micro_step) const {
-  return levels_.empty() ? arrival_ : levels_[static_cast<size_t>(std::popcount(bits(micro_step)))];
+  return levels_.empty() ? arrival_ : levels_[open_subtrees(micro_step)];
 }
 
 void MicroStepSum::arrived(int micro_step) {
   if (!levels_.empty()) {
     // Subtrees of equal size join, smallest first; after the last micro-step all do: an odd one is
     // carried up.
-    const auto top = static_cast<size_t>(std::popcount(bits(micro_step)));
+    const int top = open_subtrees(micro_step);
     const bool last = micro_step + 1 == micro_steps_;
-    const size_t joins = last ? top : static_cast<size_t>(std::countr_one(bits(micro_step)));
-    for (size_t i = top; i > top - joins; --i)
+    const int left = last ? 0 : open_subtrees(micro_step + 1) - 1;
+    for (int i = top; i > left; --i)
       accumulate_(levels_[i - 1], levels_[i]);
   } else if (sum_.defined()) {
     if (micro_step == 0)

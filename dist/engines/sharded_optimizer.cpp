@@ -1,7 +1,6 @@
 #include "dist/engines/sharded_optimizer.h"
 
 #include <algorithm>
-#include <map>
 
 #include "core/error.h"
 #include "core/ops.h"
@@ -9,100 +8,122 @@
 namespace sg::dist {
 
 ShardedOptimizer::ShardedOptimizer(const FlatSpace& space,
-                                   std::vector<OwnedRange> owned,
+                                   std::vector<Shard> shards,
+                                   std::vector<Tensor> parameters,
                                    const optim::OptimizerOptions& options)
-    : space_(space), owned_(std::move(owned)), optimizer_(optim::make_optimizer(options)) {
+    : space_(space),
+      shards_(std::move(shards)),
+      parameters_(std::move(parameters)),
+      optimizer_(optim::make_optimizer(options)) {
   int64_t total = 0;
-  for (const OwnedRange& range : owned_)
-    total += range.end - range.begin;
-  // One array per kind of state, cut into the ranges.
-  const auto by_range = [&](const Tensor& flat) {
-    std::vector<Tensor> parts;
-    int64_t at = 0;
-    for (const OwnedRange& range : owned_) {
-      parts.push_back(flat.slice(0, at, at + range.end - range.begin));
-      at += range.end - range.begin;
-    }
-    return parts;
-  };
+  for (const Shard& shard : shards_)
+    total += shard.size();
   if (is_16bit(space.dtype())) {
     CategoryScope scope(Category::optimizer);
-    masters_ = by_range(empty({total}));
+    masters_.by_shard = cut(empty({total}));
   } else {
-    for (const OwnedRange& range : owned_)
-      masters_.push_back(range.parameters);
+    masters_.by_shard = parameters_;
   }
   const std::vector<std::string> names = optimizer_->state_names();
   const std::vector<Tensor> state = optimizer_->make_state(total, current_device());
   for (size_t i = 0; i < names.size(); ++i)
-    kinds_.push_back({names[i], by_range(state[i])});
+    kinds_.push_back({names[i], cut(state[i])});
   find_runs();
 }
 
+std::vector<Tensor> ShardedOptimizer::cut(const Tensor& flat) const {
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (const Shard& shard : shards_) {
+    const int64_t end = begin + shard.size();
+    parts.push_back(flat.slice(0, begin, end));
+    begin = end;
+  }
+  return parts;
+}
+
 void ShardedOptimizer::find_runs() {
-  for (size_t r = 0; r < owned_.size(); ++r) {
-    const OwnedRange& range = owned_[r];
-    for (const Slice& slice : space_.slices(range.begin, range.end)) {
-      const Placed& placed = space_.parameters()[static_cast<size_t>(slice.position)];
-      const int64_t begin = placed.offset + slice.begin - range.begin,
-                    end = placed.offset + slice.end - range.begin;
-      const size_t group = optim::group_of(placed.parameter.shape());
-      const bool joins = !runs_.empty() && runs_.back().range == r && runs_.back().group == group;
+  for (size_t s = 0; s < shards_.size(); ++s) {
+    const Shard& shard = shards_[s];
+    for (const ParameterRange& range : space_.ranges(shard.begin, shard.end)) {
+      const Variable& parameter = space_.parameter(range.position).parameter;
+      const int64_t begin = space_.begin_of(range) - shard.begin;
+      const int64_t end = begin + range.size();
+      const size_t group = optim::group_of(parameter.shape());
+      const bool joins = !runs_.empty() && runs_.back().shard == s && runs_.back().group == group;
       if (joins)
         runs_.back().end = end;
       else
-        runs_.push_back({r, begin, end, group});
+        runs_.push_back({s, begin, end, group});
     }
   }
 }
 
-void ShardedOptimizer::publish_masters() {
+void ShardedOptimizer::visit_masters(const Placed& parameter, const VisitMaster& visit) const {
+  const int64_t offset = parameter.offset;
+  const auto ends_before = [&](const Shard& shard) { return shard.end <= offset; };
+  auto shard = std::partition_point(shards_.begin(), shards_.end(), ends_before);
+  for (; shard != shards_.end() && shard->begin < parameter.end(); ++shard) {
+    const int64_t first = std::max(shard->begin, offset);
+    const int64_t last = std::min(shard->end, parameter.end());
+    const Tensor& master = masters_.by_shard[shard - shards_.begin()];
+    const Tensor part = master.slice(0, first - shard->begin, last - shard->begin);
+    visit(part, first - offset, last - offset);
+  }
+}
+
+void ShardedOptimizer::cast_masters() {
   if (!is_16bit(space_.dtype()))
     return;
-  for (size_t r = 0; r < owned_.size(); ++r)
-    copy_(owned_[r].parameters, masters_[r]);
+  for (size_t s = 0; s < shards_.size(); ++s)
+    copy_(parameters_[s], masters_.by_shard[s]);
 }
 
 void ShardedOptimizer::step(const std::vector<Tensor>& gradients, double lr, float factor) {
-  invariant(gradients.size() == owned_.size(),
-            "optimizer: {} gradients for {} ranges",
+  invariant(gradients.size() == shards_.size(),
+            "optimizer: {} gradients for {} shards",
             gradients.size(),
-            owned_.size());
+            shards_.size());
   optimizer_->set_learning_rate(lr);
   optimizer_->advance();
   for (const Run& run : runs_) {
-    const auto part = [&](const Tensor& t) { return t.slice(0, run.begin, run.end); };
-    optim::Slice slice{part(masters_[run.range]), part(gradients[run.range]), {}, {}, run.group};
+    const auto part = [&](const std::vector<Tensor>& by_shard) {
+      return by_shard[run.shard].slice(0, run.begin, run.end);
+    };
+    optim::Slice slice{part(masters_.by_shard), part(gradients), {}, {}, run.group};
     if (is_16bit(space_.dtype()))
-      slice.parameter = part(owned_[run.range].parameters);
+      slice.parameter = part(parameters_);
     for (const Kind& kind : kinds_)
-      slice.state.push_back(part(kind.by_range[run.range]));
+      slice.state.push_back(part(kind.by_shard));
     optimizer_->update(slice, factor);
   }
 }
 
-std::vector<StateEntry> ShardedOptimizer::state() const {
-  std::map<int, std::vector<StateEntry>> by_registration;
-  const auto add = [&](const std::string& kind, const std::vector<Tensor>& by_range) {
-    for (size_t r = 0; r < owned_.size(); ++r) {
-      for (const Slice& slice : space_.slices(owned_[r].begin, owned_[r].end)) {
-        const Placed& placed = space_.parameters()[static_cast<size_t>(slice.position)];
-        const int64_t begin = placed.offset + slice.begin - owned_[r].begin;
-        by_registration[placed.registration].push_back(
-            {placed.parameter.name(),
-             kind,
-             placed.parameter.shape(),
-             slice.begin,
-             slice.end,
-             by_range[r].slice(0, begin, begin + slice.size())});
-      }
+void ShardedOptimizer::add_state(const Kind& kind,
+                                 std::vector<std::vector<StateEntry>>& by_registration) const {
+  for (size_t s = 0; s < shards_.size(); ++s) {
+    const Shard& shard = shards_[s];
+    for (const ParameterRange& range : space_.ranges(shard.begin, shard.end)) {
+      const Placed& placed = space_.parameter(range.position);
+      const int64_t begin = space_.begin_of(range) - shard.begin;
+      const Tensor values = kind.by_shard[s].slice(0, begin, begin + range.size());
+      by_registration[placed.registration].push_back({placed.parameter.name(),
+                                                      kind.name,
+                                                      placed.parameter.shape(),
+                                                      range.begin,
+                                                      range.end,
+                                                      values});
     }
-  };
-  add("master", masters_);
+  }
+}
+
+std::vector<StateEntry> ShardedOptimizer::state() const {
+  std::vector<std::vector<StateEntry>> by_registration(space_.parameters().size());
+  add_state(masters_, by_registration);
   for (const Kind& kind : kinds_)
-    add(kind.name, kind.by_range);
+    add_state(kind, by_registration);
   std::vector<StateEntry> entries;
-  for (auto& [registration, of_parameter] : by_registration)
+  for (std::vector<StateEntry>& of_parameter : by_registration)
     std::move(of_parameter.begin(), of_parameter.end(), std::back_inserter(entries));
   return entries;
 }

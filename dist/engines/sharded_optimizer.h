@@ -1,6 +1,7 @@
-// The optimizer over the part of the flat space that a rank owns. A pass gives the same bits for
-// any split (kernels/update.h), so it doesn't matter which rank owns what.
+// The optimizer over the shards that a rank updates. A pass gives the same bits for any split
+// (kernels/update.h), so it doesn't matter which rank has which.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,25 +12,23 @@
 
 namespace sg::dist {
 
-// A flat range and where its parameters lie: (end − begin), one-dimensional, in the space's dtype.
-struct OwnedRange {
-  int64_t begin = 0, end = 0;
-  Tensor parameters;
-};
-
 class ShardedOptimizer {
  public:
-  // State is booked as `optimizer`: 8 bytes per element for Adam, 4 for momentum and Lion, 4 more
-  // for an f32 master where the space's dtype is 16-bit; an f32 parameter is its own master.
+  // parameters[i]: those of shard i, one-dimensional, in the space's dtype. State is booked as
+  // `optimizer`: 8 bytes per element for Adam, 4 for momentum and Lion, 4 more for an f32 master
+  // where the space's dtype is 16-bit; an f32 parameter is its own master. `space` outlives it.
   ShardedOptimizer(const FlatSpace& space,
-                   std::vector<OwnedRange> owned,
+                   std::vector<Shard> shards,
+                   std::vector<Tensor> parameters,
                    const optim::OptimizerOptions& options);
 
-  // The masters of an owned range, (end − begin) f32. Whoever writes them calls publish_masters.
-  const Tensor& master(size_t range) const { return masters_[range]; }
-  void publish_masters();  // 16-bit parameters become their masters, rounded to nearest even
+  // Calls with the masters of a parameter that are here, f32: elements [begin, end) of it. Whoever
+  // writes them calls cast_masters.
+  using VisitMaster = std::function<void(const Tensor& master, int64_t begin, int64_t end)>;
+  void visit_masters(const Placed& parameter, const VisitMaster& visit) const;
+  void cast_masters();  // 16-bit parameters become their masters, rounded to nearest even
 
-  // One update: gradients[i] belongs to range i; factor multiplies it first (unscale and clip).
+  // One update: gradients[i] belongs to shard i; factor multiplies it first (unscale and clip).
   void step(const std::vector<Tensor>& gradients, double lr, float factor);
 
   int64_t t() const { return optimizer_->t(); }
@@ -39,19 +38,22 @@ class ShardedOptimizer {
  private:
   struct Kind {
     std::string name;              // "moment1"
-    std::vector<Tensor> by_range;  // f32
+    std::vector<Tensor> by_shard;  // f32
   };
   struct Run {  // neighbours in the same parameter group
-    size_t range = 0;
-    int64_t begin = 0, end = 0;  // in the range
+    size_t shard = 0;
+    int64_t begin = 0, end = 0;  // in the shard
     size_t group = 0;
   };
+  std::vector<Tensor> cut(const Tensor& flat) const;  // one for each shard
   void find_runs();
+  void add_state(const Kind& kind, std::vector<std::vector<StateEntry>>& by_registration) const;
 
   const FlatSpace& space_;
-  std::vector<OwnedRange> owned_;
+  const std::vector<Shard> shards_;
+  const std::vector<Tensor> parameters_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  std::vector<Tensor> masters_;
+  Kind masters_{"master", {}};
   std::vector<Kind> kinds_;
   std::vector<Run> runs_;
 };

@@ -33,22 +33,61 @@ std::vector<T> take(std::string_view& bytes, size_t count) {
 
 // What `value` gives for each micro-batch, by its number.
 template <class Value>
-std::vector<double> by_number(std::span<const StepReport> reports, Value&& value) {
+std::vector<double> by_number(std::span<const RankReport> reports, Value&& value) {
   std::vector<double> values;
   for (size_t j = 0; j < reports[0].losses.size(); ++j) {
-    for (const StepReport& report : reports)
+    for (const RankReport& report : reports)
       values.push_back(value(report, j));
   }
   return values;
 }
 
-std::vector<double> weights_of(std::span<const StepReport> reports) {
-  return by_number(reports, [](const StepReport& r, size_t j) { return r.weights.at(j); });
+std::vector<double> weights_of(std::span<const RankReport> reports) {
+  return by_number(reports, [](const RankReport& r, size_t j) { return r.weights.at(j); });
 }
 
 }  // namespace
 
-std::string encode(const StepReport& report) {
+void forget_step(RankReport& report) {
+  const uint32_t flags = report.flags;
+  report = {};
+  report.flags = flags;
+}
+
+double weigh(const std::optional<Targets>& targets, RankReport& report) {
+  if (!targets)
+    return 1;
+  const bool possible = targets->count >= 0 && targets->count <= targets->of;
+  check(targets->of > 0 && possible,
+        "forward: {} targets of {} positions: give the micro-batch's targets and the run's "
+        "micro-batch × context",
+        targets->count,
+        targets->of);
+  check(report.positions == 0 || report.positions == targets->of,
+        "forward: targets of {} positions in a step whose micro-batches before are of {}: it is "
+        "the run's micro-batch × "
+        "context, not the batch's own size",
+        targets->of,
+        report.positions);
+  report.positions = targets->of;
+  return 1.0 * targets->count / targets->of;
+}
+
+void check_targets(const std::optional<Targets>& given, const TargetsMet& met) {
+  check(given || met.targets() == met.positions(),
+        "forward: {} of {} positions have no target (−1): give forward their number, {{.count = "
+        "{}, .of = micro-batch × "
+        "context}}, so that the step follows the mean over all its targets",
+        met.positions() - met.targets(),
+        met.positions(),
+        met.targets());
+  check(!given || met.losses() != 1 || met.targets() == given->count,
+        "forward: it was given {} targets, the loss counted {}",
+        given ? given->count : 0,
+        met.targets());
+}
+
+std::string encode(const RankReport& report) {
   const NonFinite none{0, -1}, found = report.nonfinite.value_or(none);
   const Header header{report.flags,
                       found.rank,
@@ -63,7 +102,7 @@ std::string encode(const StepReport& report) {
   return bytes;
 }
 
-StepReport decode(std::string_view bytes) {
+RankReport decode(std::string_view bytes) {
   Header header;
   invariant(bytes.size() >= sizeof header, "step report: {} bytes", bytes.size());
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -75,7 +114,7 @@ StepReport decode(std::string_view bytes) {
             header.losses,
             header.roots);
   bytes.remove_prefix(sizeof header);
-  StepReport report;
+  RankReport report;
   report.flags = header.flags;
   if (header.nonfinite_offset >= 0)
     report.nonfinite = NonFinite{header.nonfinite_rank, header.nonfinite_offset};
@@ -86,14 +125,13 @@ StepReport decode(std::string_view bytes) {
   return report;
 }
 
-float mean_loss(std::span<const StepReport> reports) {
-  const std::vector<double> losses = by_number(reports, [](const StepReport& r, size_t j) {
-    return r.weights.at(j) * static_cast<double>(r.losses[j]);
-  });
-  return static_cast<float>(tree_sum(losses) / tree_sum(weights_of(reports)));
+float mean_loss(std::span<const RankReport> reports) {
+  const std::vector<double> losses = by_number(
+      reports, [](const RankReport& r, size_t j) { return r.weights.at(j) * r.losses[j]; });
+  return tree_sum(losses) / tree_sum(weights_of(reports));
 }
 
-double weight_factor(std::span<const StepReport> reports, int64_t step) {
+double weight_factor(std::span<const RankReport> reports, int64_t step) {
   int64_t positions = 0;
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     const int64_t own = reports[rank].positions;
@@ -115,7 +153,7 @@ double weight_factor(std::span<const StepReport> reports, int64_t step) {
         "step {}: none of its {} micro-batches has a target; parameters are unchanged",
         step,
         weights.size());
-  return static_cast<double>(weights.size()) / sum;
+  return weights.size() / sum;
 }
 
 }  // namespace sg::dist

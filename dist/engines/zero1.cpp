@@ -3,34 +3,39 @@
 // shard gets its mean gradient, updates, and sends the result. Per rank: (P + G)φ + K·s bytes. Per
 // step: a reduce-scatter and an all-gather of parameters, 2fφ elements; with an all-reduce in the
 // reduce-scatter's place, for study, 3fφ.
+#include "core/ops.h"
 #include "dist/engines/engines.h"
-#include "dist/engines/gradient_memory.h"
 
 namespace sg::dist {
 namespace {
 
-class Zero1 final : public WholeGradients {
+class Zero1 final : public BucketEngine {
  public:
   Zero1(std::vector<Unit> units, const Options& options, Comm& comm)
-      : WholeGradients(std::move(units), options, comm) {}
-  ~Zero1() override { retire(); }
+      : BucketEngine(std::move(units), options, comm, Updater::owners),
+        parameters_(hold<WholeParameters>()),
+        gradients_(hold<WholeGradients>()) {}
 
  private:
-  Work reduce(const Call& call,
-              const Message& message,
-              const Tensor& gradient,
-              const Tensor& mean) override {
-    if (!options_.zero1_all_reduce)
-      return comm_.reduce_scatter(call, gradient, message.shards, mean, mean_reduction());
-    if (!means_apart())
-      return comm_.all_reduce(
-          call, gradient, gradients_.slice(0, message.begin, message.end), mean_reduction());
-    Work work = comm_.all_reduce(call, gradient, mean_reduction());
-    work.then([=, mine = message.shards.of(gradient, comm_.rank())] { copy_(mean, mine); });
+  Work send(const GradientMessage& m) override {
+    if (options_.zero1_all_reduce)
+      return all_reduce(m);
+    return comm_.reduce_scatter(m.call, m.gradient, m.shards, m.mean, m.reduction);
+  }
+  void after_update() override { parameters_.all_gather(); }
+
+  // For study: everybody gets every mean, of which only this rank's shard is used.
+  Work all_reduce(const GradientMessage& m) {
+    if (!gradients_.means_apart())
+      return comm_.all_reduce(m.call, m.gradient, gradients_.range(m.begin, m.end), m.reduction);
+    Work work = comm_.all_reduce(m.call, m.gradient, m.reduction);
+    const Tensor mine = m.shards.of(m.gradient, comm_.rank());
+    work.then([mine, mean = m.mean] { copy_(mean, mine); });
     return work;
   }
 
-  void publish() override { gather_parameters(); }
+  WholeParameters& parameters_;
+  WholeGradients& gradients_;
 };
 
 }  // namespace

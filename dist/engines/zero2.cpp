@@ -4,31 +4,27 @@
 // flight. Per step: a reduce-scatter and an all-gather of parameters, 2fφ elements; ranks first, k
 // reduce-scatters, (k + 1)fφ.
 #include "dist/engines/engines.h"
-#include "dist/engines/gradient_memory.h"
 
 namespace sg::dist {
 namespace {
 
-class Zero2 final : public ShardedGradients<FlatEngine> {
+class Zero2 final : public BucketEngine {
  public:
   Zero2(std::vector<Unit> units, const Options& options, Comm& comm)
-      : ShardedGradients(std::move(units), options, comm) {}
-  ~Zero2() override { retire(); }
+      : BucketEngine(std::move(units), options, comm, Updater::owners),
+        parameters_(hold<WholeParameters>()) {
+    // The next bucket begins to fill when at most one is in flight.
+    hold<OneBucketAtATime>([this] { synchronize_gradients(1); });
+  }
 
  private:
-  void allocate(const std::vector<Owned>& parts) override {
-    FlatEngine::allocate(parts);
-    allocate_means(parts);
+  // Then the bucket is freed (OneBucketAtATime::release): of it only the owners' means stay.
+  Work send(const GradientMessage& m) override {
+    return comm_.reduce_scatter(m.call, m.gradient, m.shards, m.mean, m.reduction);
   }
+  void after_update() override { parameters_.all_gather(); }
 
-  Work reduce(const Call& call,
-              const Message& message,
-              const Tensor& gradient,
-              const Tensor& mean) override {
-    return comm_.reduce_scatter(call, gradient, message.shards, mean, mean_reduction());
-  }
-
-  void publish() override { gather_parameters(); }
+  WholeParameters& parameters_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/io/output_file.h"
+#include "dist/engines/facts.h"
 #include "models/run/commands.h"
 #include "models/run/run_folder.h"
 #include "models/run/trainer.h"
@@ -18,8 +19,7 @@ using dist::EngineKind;
 std::vector<EngineKind> engines_of(const CompareOptions& options) {
   if (!options.engines.empty())
     return options.engines;
-  std::vector<EngineKind> engines{
-      EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
+  std::vector<EngineKind> engines(dist::ladder().begin(), dist::ladder().end());
   if (!dist::under_launcher())
     engines.insert(engines.begin(), EngineKind::dp);  // dp is one process
   return engines;

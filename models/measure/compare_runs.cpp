@@ -5,13 +5,11 @@
 
 #include "core/ledger.h"
 #include "dist/comm/traffic.h"
+#include "dist/engines/facts.h"
 #include "models/measure/compare.h"
 
 namespace sg::models {
 namespace {
-
-// ZeRO's paper and the textbooks after it: each stage saves memory and costs speed.
-const std::vector<std::string> fastest_first = {"ddp", "zero1", "zero2", "zero3"};
 
 constexpr Category model_states[] = {
     Category::parameters, Category::gradients, Category::optimizer, Category::accumulation};
@@ -86,9 +84,12 @@ uint64_t peak_of(const Json& engine) {
 // The textbook's order of those that ran.
 Json textbook(const Json& engines, bool reverse) {
   Json names = Json::array();
-  for (const std::string& name : fastest_first)
+  // ZeRO's paper and the textbooks after it: each rung saves memory and costs speed.
+  for (const dist::EngineKind kind : dist::ladder()) {
+    const std::string name = dist::name_of(kind);
     if (engines.contains(name))
       names.push_back(name);
+  }
   if (reverse)
     std::reverse(names.begin(), names.end());
   return names;

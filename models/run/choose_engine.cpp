@@ -5,14 +5,12 @@
 
 #include "core/device.h"
 #include "core/error.h"
+#include "dist/engines/facts.h"
 
 namespace sg::models {
 namespace {
 
 using dist::EngineKind;
-
-constexpr EngineKind ladder[] = {
-    EngineKind::ddp, EngineKind::zero1, EngineKind::zero2, EngineKind::zero3};
 
 struct Figures {  // what ranks tell each other
   uint64_t needed, capacity;
@@ -49,7 +47,7 @@ std::vector<Rung> choose_engine(const Family& family,
         "engine auto: the order of accumulation is open");
   std::vector<Rung> rungs;
   std::string tried;
-  for (const EngineKind engine : ladder) {
+  for (const EngineKind engine : dist::ladder()) {
     const EnginePlan plan = plan_rank(family, options, engine, comm.rank());
     const Figures mine{plan.memory.needed(), free_of(comm.device())};
     rungs.push_back(

@@ -8,6 +8,7 @@
 #include "core/ops.h"
 #include "dist/comm/sim.h"
 #include "dist/engine.h"
+#include "dist/engines/facts.h"
 #include "models/run/load.h"
 #include "models/run/peak.h"
 #include "nn/micro_step.h"
@@ -59,19 +60,26 @@ void estimate(EnginePlan& plan,
   const double parameters = seconds({Operation::all_gather, Operation::broadcast});
   plan.compute_seconds = products + update;
   plan.communication_seconds = gradients + parameters;
-  // Gradients travel beside backward, two thirds of the products. Parameters: ZeRO-1's and 2's
-  // beside the next forward, ZeRO-3's beside all products; replica 0's beside nothing.
-  const double beside = plan.engine == dist::EngineKind::zero3 ? products
-                        : plan.engine == dist::EngineKind::dp  ? 0
-                                                               : products / 3;
-  const bool overlap = options.engine.overlap;
-  if (!overlap)
-    plan.exposed_seconds = plan.communication_seconds;
-  else if (plan.engine == dist::EngineKind::zero3)
-    plan.exposed_seconds = std::max(0.0, gradients + parameters - products);
-  else
-    plan.exposed_seconds =
-        std::max(0.0, gradients - products * 2 / 3) + std::max(0.0, parameters - beside);
+  // Gradients travel beside backward, two thirds of the products; parameters beside the next
+  // forward, or beside all of it, which the gradients then share with them.
+  plan.exposed_seconds = plan.communication_seconds;
+  if (!options.engine.overlap)
+    return;
+  const auto exposed = [](double communication, double beside) {
+    return std::max(0.0, communication - beside);
+  };
+  switch (dist::facts_of(plan.engine).parameters_run) {
+    case dist::Beside::every_product:
+      plan.exposed_seconds = exposed(gradients + parameters, products);
+      return;
+    case dist::Beside::next_forward:
+      plan.exposed_seconds =
+          exposed(gradients, products * 2 / 3) + exposed(parameters, products / 3);
+      return;
+    case dist::Beside::nothing:
+      plan.exposed_seconds = exposed(gradients, products * 2 / 3) + parameters;
+      return;
+  }
 }
 
 // What a micro-step's data takes, as Feed holds it.
@@ -79,8 +87,8 @@ struct DryBatch {
   DryBatch(const PlanOptions& options, const dist::Comm& comm) {
     const CategoryScope category(Category::data);
     const Shape shape{options.micro_batch, *options.size.context};
-    const bool scatters =
-        options.engine.engine == dist::EngineKind::dp && comm.size() > 1 && comm.rank() == 0;
+    const bool one_reader = dist::facts_of(options.engine.engine).one_reader;
+    const bool scatters = one_reader && comm.size() > 1 && comm.rank() == 0;
     const Shape whole{scatters ? options.micro_batch * comm.size() : 0, *options.size.context};
     const Tensor all_tokens = empty(whole, DType::i32), all_targets = empty(whole, DType::i32);
     tokens = empty(shape, DType::i32), targets = empty(shape, DType::i32);

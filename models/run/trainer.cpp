@@ -11,6 +11,7 @@
 #include "core/trace.h"
 #include "dist/checkpoint/ranks.h"
 #include "dist/config/config.h"
+#include "dist/engines/facts.h"
 #include "models/run/load.h"
 #include "models/run/peak.h"
 #include "models/run/run_folder.h"
@@ -160,7 +161,7 @@ void Trainer::settle_schedule() {
 void Trainer::choose() {
   dist::Options& engine = options_.engine;
   if (engine.accumulation == dist::Accumulation::automatic)
-    engine.accumulation = dist::default_order(engine.engine);
+    engine.accumulation = dist::facts_of(engine.engine).order;
   rungs_ = choose_engine(family_, dry_run(), comm_);
   engine.engine = rungs_.back().engine;
   identity_.engine = dist::name_of(engine.engine);
@@ -229,7 +230,7 @@ bool Trainer::train() {
                              .world = comm_.size(),
                              .first_step = static_cast<uint64_t>(steps_done()),
                              .samples_before = static_cast<uint64_t>(record_.samples)};
-  Feed feed(data_, batches, options_.engine.engine == dist::EngineKind::dp, comm_);
+  Feed feed(data_, batches, dist::facts_of(options_.engine.engine).one_reader, comm_);
   while (steps_done() < options_.steps) {
     const dist::StepResult result = step(feed);
     if (!(result.flags & save_busy))
