@@ -153,7 +153,7 @@ class BucketEngine : public Engine, private LeafKeeper {
   // ---- the end of a step
   StepResult end_step();
   std::vector<RankReport> exchange(const std::vector<Tensor>& gradients);
-  void find_nonfinite(const std::vector<Tensor>& gradients);
+  void note_nonfinite(const std::vector<Tensor>& gradients);
   // more: what gradients are multiplied by since not every position has a target (weight_factor).
   StepResult judge(const std::vector<RankReport>& reports, double more);
   std::vector<double> parameter_sums(const std::vector<RankReport>& reports) const;

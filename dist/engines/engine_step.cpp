@@ -37,7 +37,7 @@ std::vector<RankReport> BucketEngine::exchange(const std::vector<Tensor>& gradie
   const auto is_finite = [](double root) { return std::isfinite(root); };
   const bool finite = std::all_of(roots.begin(), roots.end(), is_finite);
   if (comm_.size() == 1 && !finite && !mine_.nonfinite)
-    find_nonfinite(gradients);
+    note_nonfinite(gradients);
   if (!alike)
     mine_.roots = std::move(roots);
   std::vector<RankReport> reports;
@@ -51,7 +51,7 @@ std::vector<RankReport> BucketEngine::exchange(const std::vector<Tensor>& gradie
 
 // With several ranks each reduction told of values that weren't finite; alone, nothing looked while
 // they arrived.
-void BucketEngine::find_nonfinite(const std::vector<Tensor>& gradients) {
+void BucketEngine::note_nonfinite(const std::vector<Tensor>& gradients) {
   for (size_t i = 0; i < gradients.size(); ++i) {
     const Tensor& g = gradients[i];
     const auto offset = first_nonfinite(g.dtype(), g.view().data, g.numel());

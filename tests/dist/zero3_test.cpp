@@ -2,6 +2,7 @@
 // created sharded.
 #include <gtest/gtest.h>
 
+#include "autograd/recompute.h"
 #include "core/ops.h"
 #include "tests/dist/tiny_model.h"
 #include "tests/errors.h"
@@ -80,6 +81,44 @@ TEST(Zero3, NoMoreIsLiveThanAllowed) {
           "block needs {} parameters at once, at most {} may be live", block_size, block_size - 1)),
       std::string::npos)
       << message;
+}
+
+// One step over two units of n² parameters in a region that backward computes again, nothing
+// gathered ahead: how many gathers it takes. The largest number of elements live is noted.
+uint64_t gathers_of_a_region(int64_t n, int64_t max_live, int64_t& most_live) {
+  uint64_t gathers = 0;
+  run_threads(2, [&](Comm& comm) {
+    const auto unit = [&](const char* name, uint64_t op) {
+      const Tensor value = random_normal({n, n}, {.seed = 7, .op = op}, 0, 0.2f);
+      return Unit{name, {Variable(value, true, name)}};
+    };
+    const std::vector<Unit> units = {unit("u", 1), unit("v", 2)};
+    const Options options{
+        .engine = EngineKind::zero3, .prefetch_elements = 0, .max_live_elements = max_live};
+    const auto engine = initialize(units, options, comm);
+    const auto call = [](const Unit& unit, const Variable& x) {
+      return call_unit(unit.hooks, [&] { return tanh(linear(x, unit.parameters[0])); });
+    };
+    const Variable x(random_uniform({2, n}, {.seed = 3, .op = 1}), true);
+    const auto region = [&](const Variable& h) { return call(units[1], call(units[0], h)); };
+    engine->backward(engine->forward([&] { return mean(recompute(region, x.detach())); }));
+    engine->step();
+    if (comm.rank() > 0)
+      return;
+    gathers = comm.traffic().of(Operation::all_gather, Phase::step).calls;
+    const uint64_t bytes = pool(comm.device()).ledger().peak(Category::live);
+    most_live = static_cast<int64_t>(bytes / sizeof(float));
+  });
+  return gathers;
+}
+
+TEST(Zero3, AUnitComputedAgainIsGatheredOnceForThatAndItsBackward) {
+  constexpr int64_t n = 40;
+  int64_t live = 0;
+  EXPECT_EQ(gathers_of_a_region(n, 0, live), 4u) << "each for forward, and for the region";
+  EXPECT_EQ(live, 2 * n * n);
+  EXPECT_EQ(gathers_of_a_region(n, n * n, live), 5u) << "the first one makes room for the second";
+  EXPECT_EQ(live, n * n);
 }
 
 TEST(Zero3, AParameterOnMetaWithoutAnInitialValueIsNamed) {
