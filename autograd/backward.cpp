@@ -26,35 +26,6 @@ void accumulate(Tensor& sum, Contribution contribution, Device device) {
   }
 }
 
-bool same_memory(const Tensor& a, const Tensor& b) {
-  return a.storage() == b.storage() && a.offset() == b.offset();
-}
-
-// A parameter's gradient starts as a buffer of the engine's, where the contribution may lie since
-// forward, as the contribution itself where that is nobody else's, or as a new buffer.
-Tensor first_gradient(const Variable& leaf, Contribution contribution) {
-  const Tensor& value = leaf.held();
-  if (leaf.has_gradient_buffer()) {
-    CategoryScope scope(Category::gradients);
-    Tensor buffer = leaf.gradient_buffer();
-    if (contribution.lazy() || !same_memory(contribution.value(), buffer))
-      contribution.write(buffer, false);
-    return buffer;
-  }
-  if (!contribution.lazy()) {
-    Tensor tensor = contribution.take(value.device());
-    if (unique(tensor) && tensor.storage()->bytes() == tensor.bytes()) {
-      tensor.storage()->set_category(Category::gradients);
-      return tensor;
-    }
-    contribution = std::move(tensor);
-  }
-  CategoryScope scope(Category::gradients);
-  Tensor buffer = empty(value.shape(), value.dtype(), value.device());
-  contribution.write(buffer, false);
-  return buffer;
-}
-
 class Pass {
  public:
   explicit Pass(bool retain_graph)
@@ -243,7 +214,7 @@ void Pass::add_to_leaf(const std::shared_ptr<VariableState>& leaf, Contribution 
     return accumulate(sum, std::move(contribution), leaf->tensor.device());
   if (sum.defined())
     return contribution.write(sum, true);
-  sum = first_gradient(Graph::variable(leaf), std::move(contribution));
+  sum = leaf->slot.first(Graph::variable(leaf), std::move(contribution));
 }
 
 void Pass::use_done(const std::shared_ptr<VariableState>& leaf) {
@@ -251,7 +222,7 @@ void Pass::use_done(const std::shared_ptr<VariableState>& leaf) {
   if (--progress.uses_left > 0 || !progress.gradient.defined())
     return;
   Tensor gradient = std::move(progress.gradient);
-  if (leaf->gradient.defined() && !leaf->buffer) {
+  if (leaf->gradient.defined() && !leaf->slot.has_buffer()) {
     accumulate_(leaf->gradient, gradient);
   } else {
     leaf->gradient = std::move(gradient);

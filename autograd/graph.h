@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "autograd/backward.h"
+#include "autograd/gradient_slot.h"
 #include "autograd/hooks.h"
 
 namespace sg {
@@ -55,9 +56,7 @@ struct VariableState {
   LeafKeeper* keeper = nullptr;
   int keepers_number = 0;
   Tensor gradient;
-  GradientBuffer buffer;
-  std::weak_ptr<Tensor>
-      early;  // a contribution that an op wrote into the buffer in forward (ops_loss.cpp)
+  GradientSlot slot;
   std::vector<std::pair<uint64_t, GradientHook>> hooks;
   bool activation = false;  // the input of a recomputed region: its gradient is an activation's and
                             // isn't reported

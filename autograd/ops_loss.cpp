@@ -46,18 +46,14 @@ double value_of(const Tensor& scalar) {
   return scalar.dtype() == DType::f64 ? scalar.item<double>() : scalar.item<float>();
 }
 
-// Memory for a contribution to x's gradient that an op makes in forward already: x's gradient
-// buffer, so that backward has nothing to copy; undefined where there is none. The op keeps the
-// handle until its backward function returns the tensor: whatever else is written into the buffer
-// first, puts a copy in its place. Only where a pass is expected and none runs: otherwise the
-// buffer may hold a sum that somebody still needs.
+// Memory for a contribution to x's gradient that an op makes in forward already, so that backward
+// has nothing to copy; undefined where it must have its own. Only where a pass is expected and none
+// runs: otherwise the buffer may hold a sum that somebody still needs.
 std::shared_ptr<Tensor> early_contribution(const Variable& x) {
-  auto tensor = std::make_shared<Tensor>();
-  if (!foretold || recomputing() || !x.requires_grad() || !x.is_leaf() || !x.has_gradient_buffer())
-    return tensor;
-  *tensor = x.gradient_buffer();
-  Graph::state(x).early = tensor;
-  return tensor;
+  const bool pass_expected = foretold && !recomputing();
+  if (!pass_expected || !x.requires_grad() || !x.is_leaf() || !x.has_gradient_buffer())
+    return std::make_shared<Tensor>();
+  return Graph::state(x).slot.write_early(x);
 }
 
 }  // namespace

@@ -120,31 +120,17 @@ void Variable::set_gradient_buffer(GradientBuffer provider) {
   check(is_leaf(),
         "set_gradient_buffer: {} is the result of an op; only leaves keep gradients",
         shape());
-  state_->buffer = std::move(provider);
+  state_->slot.set_buffer(std::move(provider));
 }
 
 bool Variable::has_gradient_buffer() const {
   need(*this, "has_gradient_buffer");
-  return state_->buffer != nullptr;
+  return state_->slot.has_buffer();
 }
 
 Tensor Variable::gradient_buffer() const {
   need(*this, "gradient_buffer");
-  check(has_gradient_buffer(), "gradient_buffer: '{}' has none", name());
-  if (const auto early = std::exchange(state_->early, {}).lock()) {
-    CategoryScope scope(Category::workspace);
-    *early = clone(*early);
-  }
-  Tensor buffer = state_->buffer();
-  check(buffer.defined() && buffer.shape() == shape() && buffer.dtype() == dtype() &&
-            buffer.contiguous(),
-        "gradient_buffer: that of '{}' must be a dense {} {}: {} {}",
-        name(),
-        name_of(dtype()),
-        shape(),
-        name_of(buffer.dtype()),
-        buffer.shape());
-  return buffer;
+  return state_->slot.overwrite(*this);
 }
 
 uint64_t Variable::on_gradient(GradientHook hook) {

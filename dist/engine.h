@@ -2,12 +2,13 @@
 // it shards them, parameters. Which engine it is never changes a bit of the result (numerics:
 // Options).
 //
-//   auto engine = dist::initialize(model.units(), {.engine = EngineKind::ddp, .lr = 1e-3,
-//   .micro_steps = 2}, comm); for each micro-batch:
+//   const Options options{.engine = EngineKind::ddp, .lr = 1e-3, .micro_steps = 2};
+//   auto engine = dist::initialize(model.units(), options, comm);
+//   for each micro-batch:
 //     Variable loss = engine->forward([&] { return model.loss(batch.tokens, batch.targets); });
 //     engine->backward(loss);
-//     StepResult result = engine->step();        // updates after every micro_steps-th call
-//   engine->save("out");                         // goes on from there: engine->load("out")
+//     StepResult result = engine->step();  // updates after every micro_steps-th call
+//   engine->save("out");                   // goes on from there: engine->load("out")
 //
 // Positions without a target: a step follows the mean over all its targets, wherever they lie.
 // Where some of a micro-batch's targets are −1, forward is told how many there are, of the run's
@@ -21,13 +22,13 @@
 // same step, with the data that the caller gives it (flags stay raised).
 //  - All ranks failed alike: they go on together, with the bits of a run in which nothing failed.
 //  - Only some failed: the calls that they make next differ from their peers', so that all ranks
-//  are told by name,
-//    within the group's time-out, and the engine refuses every later call, as it does where a peer
-//    is lost.
+//    are told by name, within the group's time-out, and the engine refuses every later call, as it
+//    does where a peer is lost.
 //  - An update failed half-way: only load() is left. After any other failure load() works too.
 //  - A call out of turn (backward or step twice, or without what comes before) is refused and
-//  changes nothing. forward
-//    may be called again before backward: the one before counts as not made.
+//    changes nothing. forward may be called again before backward: the one before counts as not
+//    made.
+//
 // Parameters may be read anywhere, within calls of their units and outside of them: reading waits
 // for their values. zero3 gathers a unit that is used outside of its calls until the micro-step's
 // end; between steps it refuses that by name. What is trained was settled at initialize:
@@ -84,10 +85,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Runs the closure, which returns one f32 value: the mean loss over the targets of this rank's
-  // micro-batch. Gradients that its ops make already may lie in the engine's memory. Without
-  // `targets` every position has one. Usage error between backward and step; where the closure's
-  // losses met targets of −1 and `targets` isn't given; where its only loss counted others than
-  // `targets` says.
+  // micro-batch. An op that computes gradients in forward may write them into the engine's memory.
+  // Without `targets` every position has one. Usage error between backward and step; where the
+  // closure's losses met targets of −1 and `targets` isn't given; where its only loss counted
+  // others than `targets` says.
   virtual Variable forward(const std::function<Variable()>& loss,
                            const std::optional<Targets>& targets = {}) = 0;
   // Gradients of loss · scale · weight / micro_steps; communication starts while it runs. A

@@ -18,7 +18,7 @@ const std::string none_yet = "-";  // no outcome begins so
 
 AsyncSaver::AsyncSaver(const std::vector<StateEntry>& entries, const CheckpointRanks& ranks)
     : ranks_(ranks) {
-  together(ranks_, [&] {
+  run_on_all(ranks_, [&] {
     std::map<DType, int64_t> elements;  // one array for each, which large pages back
     const std::vector<StateEntry> mine = part_of(entries, ranks_.rank, ranks_.size);
     for (const StateEntry& e : mine)
@@ -52,7 +52,7 @@ void AsyncSaver::start(const std::string& folder, const Checkpoint& checkpoint, 
   touched_.wait();
   auto save = std::make_unique<Save>(folder, checkpoint, ranks_.rank, ranks_.size, keep);
   try {
-    save->choose(together_on_files(ranks_, [&] { return save->begin(); }));
+    save->choose(run_file_work_on_all(ranks_, [&] { return save->begin(); }));
   } catch (...) {
     save->abandon();
     throw;
@@ -75,10 +75,10 @@ void AsyncSaver::start(const std::string& folder, const Checkpoint& checkpoint, 
 // Without a thread to be had it is done here and now.
 void AsyncSaver::run(std::function<std::string()> part) {
   try {
-    outcome_ = std::async(std::launch::async, [part] { return outcome_of(part); }).share();
+    outcome_ = std::async(std::launch::async, [part] { return capture_outcome(part); }).share();
   } catch (const std::system_error&) {
     std::promise<std::string> done;
-    done.set_value(outcome_of(part));
+    done.set_value(capture_outcome(part));
     outcome_ = done.get_future().share();
   }
 }
@@ -105,11 +105,11 @@ void AsyncSaver::wait() {
 
 // True: it is over. `mine`: this rank's outcome, or that it has none yet.
 bool AsyncSaver::advance(const std::string& mine) {
-  const std::vector<std::string> outcomes = everybodys(ranks_, mine);
+  const std::vector<std::string> outcomes = exchange_outcomes(ranks_, mine);
   if (std::find(outcomes.begin(), outcomes.end(), none_yet) != outcomes.end())
     return false;
   try {
-    const auto texts = texts_of(outcomes);
+    const auto texts = read_outcomes(outcomes);
     if (!std::exchange(committing_, true)) {
       run([save = save_.get(), texts] {
         save->commit(texts);

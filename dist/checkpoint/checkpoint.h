@@ -1,11 +1,12 @@
 // Checkpoints: what an engine needs to go on with the same bits, sharded over ranks, written so
 // that a kill at any point leaves the newest complete one loadable.
 //
-//   DIR/latest                                the newest one's tag, one line
-//   DIR/<tag>/manifest.json      step, world, numerics, engine, state; every shard's size and
-//   SHA-256; its own SHA-256 DIR/<tag>/shard-00000-of-00002.safetensors
-//                                rank 0's entries; which ranges of which parameters: "piece:"
-//                                entries of its metadata
+//   DIR/latest               the newest one's tag, one line
+//   DIR/<tag>/manifest.json  step, world, numerics, engine, state; every shard's size and SHA-256;
+//                            its own SHA-256
+//   DIR/<tag>/shard-00000-of-00002.safetensors
+//                            rank 0's entries; which ranges of which parameters they are: "piece:"
+//                            entries of its metadata
 //
 // Order of a save: shards into DIR/<tag>.tmp-<unique>/, hashed while written, each fsynced; all
 // ranks agree; rank 0 writes the manifest, fsyncs it and the folder, renames the folder, fsyncs
@@ -25,8 +26,8 @@
 
 namespace sg::dist {
 
-class Save;        // checkpoint_save.h
-class ShardIndex;  // checkpoint_shards.h
+class Save;        // save.h
+class ShardIndex;  // shards.h
 
 // The ranks that save or load together; by default this process alone.
 struct CheckpointRanks {

@@ -61,7 +61,7 @@ CheckpointReader::CheckpointReader(const std::string& folder,
                                    const std::string& tag,
                                    const CheckpointRanks& ranks)
     : tag_(tag) {
-  const auto asked = together_on_files(ranks, [&] {
+  const auto asked = run_file_work_on_all(ranks, [&] {
     check_folder(folder, ErrorKind::bad_input);
     if (ranks.rank == 0 && tag_.empty())
       tag_ = newest_tag(folder);
@@ -82,7 +82,7 @@ CheckpointReader::CheckpointReader(const std::string& folder,
 }
 
 void CheckpointReader::open(const CheckpointRanks& ranks) {
-  together_on_files(ranks, [&] {
+  run_file_work_on_all(ranks, [&] {
     check_tag(tag_, ErrorKind::bad_input);
     check_folder(path_, ErrorKind::bad_input);
     const Manifest manifest = read_manifest(manifest_path(path_), tag_);
@@ -96,7 +96,7 @@ void CheckpointReader::open(const CheckpointRanks& ranks) {
       verify(shard_path(path_, shard, world_), manifest.shards[static_cast<size_t>(shard)]);
     return std::string();
   });
-  together_on_files(ranks, [&] {  // only now: a damaged shard is best told by its hash
+  run_file_work_on_all(ranks, [&] {  // only now: a damaged shard is best told by its hash
     shards_ = std::make_unique<const ShardIndex>(path_, tag_, step_, world_);
     return std::string();
   });

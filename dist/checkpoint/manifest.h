@@ -1,4 +1,4 @@
-// Internal to checkpoint_*.cpp: the manifest, tags, and what a checkpoint's folder may be.
+// Internal to dist/checkpoint: the manifest, tags, and what a checkpoint's folder may be.
 #pragma once
 #include <cstdint>
 #include <string>

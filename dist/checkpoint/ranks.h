@@ -1,4 +1,4 @@
-// Internal to checkpoint_*.cpp: a part of the protocol that every rank does, after which all know
+// Internal to dist/checkpoint: a part of the protocol that every rank does, after which all know
 // whether all could.
 #pragma once
 #include <exception>
@@ -18,7 +18,7 @@ constexpr int bug_kind = 1;  // beside the kinds of errors
 // kind, then the text or the message. Whatever it throws is an outcome: a rank that left without a
 // word would hold up all others.
 template <class Part>
-std::string outcome_of(Part part) {
+std::string capture_outcome(Part part) {
   const auto outcome = [](ErrorKind kind, const std::string& message) {
     return std::to_string(static_cast<int>(kind)) + message;
   };
@@ -38,7 +38,7 @@ std::string outcome_of(Part part) {
 }
 
 // The texts of every rank's outcome. Where there is an error, the lowest such rank's is thrown.
-inline std::vector<std::string> texts_of(std::vector<std::string> outcomes) {
+inline std::vector<std::string> read_outcomes(std::vector<std::string> outcomes) {
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
     const int kind = outcomes[rank].at(0) - '0';
     outcomes[rank].erase(0, 1);
@@ -53,7 +53,8 @@ inline std::vector<std::string> texts_of(std::vector<std::string> outcomes) {
   return outcomes;
 }
 
-inline std::vector<std::string> everybodys(const CheckpointRanks& ranks, const std::string& mine) {
+inline std::vector<std::string> exchange_outcomes(const CheckpointRanks& ranks,
+                                                  const std::string& mine) {
   std::vector<std::string> all = ranks.size > 1 ? ranks.exchange(mine) : std::vector{mine};
   invariant(all.size() == static_cast<size_t>(ranks.size),
             "checkpoint: {} ranks answered of {}",
@@ -65,14 +66,14 @@ inline std::vector<std::string> everybodys(const CheckpointRanks& ranks, const s
 // Runs `part` and gives every rank everybody's text. If it threw anywhere, the lowest such rank's
 // error is thrown on all of them.
 template <class Part>
-std::vector<std::string> together(const CheckpointRanks& ranks, Part part) {
-  return texts_of(everybodys(ranks, outcome_of(part)));
+std::vector<std::string> run_on_all(const CheckpointRanks& ranks, Part part) {
+  return read_outcomes(exchange_outcomes(ranks, capture_outcome(part)));
 }
 
 // The same for work on files, which takes what the disk takes: a slow disk is no dead rank.
 template <class Part>
-std::vector<std::string> together_on_files(const CheckpointRanks& ranks, Part part) {
-  return together(ranks, [&] {
+std::vector<std::string> run_file_work_on_all(const CheckpointRanks& ranks, Part part) {
+  return run_on_all(ranks, [&] {
     const std::shared_ptr<void> busy = ranks.busy ? ranks.busy() : nullptr;
     return part();
   });

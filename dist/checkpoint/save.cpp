@@ -241,9 +241,9 @@ void save_checkpoint(const std::string& folder,
                      int keep) {
   Save save(folder, checkpoint, ranks.rank, ranks.size, keep);
   try {
-    save.choose(together_on_files(ranks, [&] { return save.begin(); }));
-    const auto written = together_on_files(ranks, [&] { return save.write(); });
-    together_on_files(ranks, [&] {
+    save.choose(run_file_work_on_all(ranks, [&] { return save.begin(); }));
+    const auto written = run_file_work_on_all(ranks, [&] { return save.write(); });
+    run_file_work_on_all(ranks, [&] {
       save.commit(written);
       return std::string();
     });

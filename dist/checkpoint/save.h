@@ -1,4 +1,4 @@
-// Internal to checkpoint_*.cpp: the steps of a save, whoever runs them and when.
+// Internal to dist/checkpoint: the steps of a save, whoever runs them and when.
 #pragma once
 #include <atomic>
 #include <optional>

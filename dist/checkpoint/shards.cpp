@@ -73,9 +73,9 @@ ShardIndex::ShardIndex(const std::string& checkpoint,
     add(*shards_.back(), {tag, step, rank, world});
   }
   for (auto& [name, array] : arrays_)
-    std::sort(array.pieces.begin(), array.pieces.end(), [](const Piece& a, const Piece& b) {
-      return a.begin < b.begin;
-    });
+    std::sort(array.pieces.begin(),
+              array.pieces.end(),
+              [](const StoredPiece& a, const StoredPiece& b) { return a.begin < b.begin; });
   check_cover();
 }
 
@@ -142,7 +142,7 @@ void ShardIndex::add_piece(const SafetensorsReader& shard,
 void ShardIndex::check_cover() const {
   for (const auto& [name, array] : arrays_) {
     int64_t covered = 0;
-    for (const Piece& piece : array.pieces) {
+    for (const StoredPiece& piece : array.pieces) {
       check(ErrorKind::bad_input,
             piece.begin == covered,
             "{}: {} of {}: elements from {} on are there {}",
@@ -215,7 +215,7 @@ void ShardIndex::read(const std::string& parameter,
         parameter,
         array.shape,
         out.shape());
-  for (const Piece& piece : array.pieces) {
+  for (const StoredPiece& piece : array.pieces) {
     const int64_t from = std::max(begin, piece.begin), to = std::min(end, piece.end);
     if (from < to)
       piece.shard->read_range(*piece.entry,

@@ -1,4 +1,4 @@
-// Internal to checkpoint_*.cpp: the shards of a checkpoint, written and indexed.
+// Internal to dist/checkpoint: the shards of a checkpoint, written and indexed.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -52,7 +52,7 @@ class ShardIndex {
             const Tensor& out) const;
 
  private:
-  struct Piece {
+  struct StoredPiece {
     int64_t begin, end;
     const SafetensorsReader* shard;
     const SafetensorsReader::Entry* entry;
@@ -60,7 +60,7 @@ class ShardIndex {
   struct Array {
     Shape shape;
     DType dtype;
-    std::vector<Piece> pieces{};  // ascending
+    std::vector<StoredPiece> pieces{};  // ascending
   };
   void add(const SafetensorsReader& shard, const ShardLabel& label);
   void add_piece(const SafetensorsReader& shard,

@@ -114,13 +114,13 @@ void Engine::load(const CheckpointReader& checkpoint) {
   const json saved = parse_json(checkpoint.engine(), checkpoint.path()),
              wanted = json::parse(scalars());
   check_scalars(saved, wanted, checkpoint.path());
-  check_nothing_is_left(checkpoint, together(ranks, [&] {
+  check_nothing_is_left(checkpoint, run_on_all(ranks, [&] {
                           checkpoint.check_fits(entries);
                           return arrays_text(entries);
                         }));
   check_kinds_of_state(saved, wanted, checkpoint.path());
   std::vector<Tensor> values;
-  together_on_files(ranks, [&] {
+  run_file_work_on_all(ranks, [&] {
     values = checkpoint.read_aside(entries);
     return std::string();
   });
@@ -135,9 +135,8 @@ std::vector<StateEntry> BucketEngine::state() {
   check_between_steps("state", "save and load");
   synchronize();
   std::vector<StateEntry> entries = optimizer_->state();
-  const bool alike = space_.bucket(0).messages[0].shards.ranks() == 1;
   for (StateEntry& e : entries)
-    e.shared = alike;  // every rank updates everything
+    e.shared = space_.every_rank_updates_all();
   for (const Variable& p : frozen_)
     if (p.numel() > 0)
       entries.push_back({p.name(), "frozen", p.shape(), 0, p.numel(), p.tensor().flatten(), true});

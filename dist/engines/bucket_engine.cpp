@@ -42,7 +42,8 @@ Variable BucketEngine::forward(const std::function<Variable()>& loss,
     rejoin();
     scale_ = scaler_ ? scaler_->scale() : 1;
     weight_ = weigh(targets, mine_);
-    parameters_part_->begin_micro_step();
+    if (units_part_)
+      units_part_->begin_micro_step();
     const std::optional<float> expected = seed();
     const ExpectedSeed scope(weight_ > 0 ? expected : std::nullopt);
     const TargetsMet met;
@@ -68,7 +69,7 @@ void BucketEngine::backward(const Variable& loss) {
     mine_.losses.push_back(has_value ? loss.item() : 0.0f);
     mine_.weights.push_back(weight_);
     in_backward_ = true;
-    const bool peers_wait = parameters_part_->by_unit() && comm_.size() > 1;
+    const bool peers_wait = units_part_ && comm_.size() > 1;
     if (weight_ > 0 || peers_wait)
       check_leaves(sg::backward(loss, {.seed = full(loss.shape(), seed())}));
     // Parameters that this pass didn't reach count as zero, so that nothing stale survives.
@@ -79,7 +80,8 @@ void BucketEngine::backward(const Variable& loss) {
     if (sums_->arrive_by_micro_step())
       synchronize_gradients(0);
     begin_gradients();
-    parameters_part_->end_micro_step();
+    if (units_part_)
+      units_part_->end_micro_step();
     phase_ = Progress::backward_done;
   });
 }
@@ -129,7 +131,7 @@ void BucketEngine::arrived(int position) {
 // (unit_calls.h).
 bool BucketEngine::counts_at_once(int position) const {
   const Variable& parameter = space_.parameter(position).parameter;
-  return !parameters_part_->by_unit() || map_.find(parameter)->users.size() == 1;
+  return !units_part_ || map_.find(parameter)->users.size() == 1;
 }
 
 void BucketEngine::count(int position) {

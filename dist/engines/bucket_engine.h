@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "dist/engines/parameters.h"
 #include "dist/engines/sharded_optimizer.h"
 #include "dist/engines/step_report.h"
+#include "dist/engines/unit_gatherer.h"
 #include "optim/loss_scaler.h"
 
 namespace sg::dist {
@@ -71,6 +73,8 @@ class BucketEngine : public Engine, private LeafKeeper {
   Part& hold(Arguments&&... arguments) {
     auto part = std::make_unique<Part>(layout_, std::forward<Arguments>(arguments)...);
     Part& held = *part;
+    if constexpr (std::is_base_of_v<UnitGatherer, Part>)
+      units_part_ = part.get();
     keep(std::move(part));
     return held;
   }
@@ -165,6 +169,7 @@ class BucketEngine : public Engine, private LeafKeeper {
   std::vector<Variable> frozen_;
   std::unique_ptr<Parameters> parameters_part_;
   std::unique_ptr<Gradients> gradients_part_;
+  UnitGatherer* units_part_ = nullptr;  // the parameters, where units come and go
   std::optional<GradientSums> sums_;
   std::optional<GradientNorm> norm_;  // none in a dry run, which has no values
   std::optional<ShardedOptimizer> optimizer_;

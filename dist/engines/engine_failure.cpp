@@ -42,7 +42,8 @@ void BucketEngine::drop_step() noexcept {
   }
   under_way_.clear();
   in_backward_ = false;
-  parameters_part_->end_micro_step();
+  if (units_part_)
+    units_part_->end_micro_step();
   for (int b = 0; b < std::ssize(space_.buckets()); ++b) {
     forget_gradients(space_, b);
     gradients_part_->release(b);
@@ -119,6 +120,7 @@ void BucketEngine::retire() noexcept {
   optimizer_.reset();
   sums_.reset();
   gradients_part_.reset();
+  units_part_ = nullptr;
   parameters_part_.reset();
 }
 

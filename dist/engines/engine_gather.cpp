@@ -12,12 +12,16 @@ void BucketEngine::gather(std::span<const Variable> parameters, const std::funct
     check(map_.find(p), "gather: {} is no parameter of this engine", p.name());
   synchronize();
   struct Whole {
-    Parameters& part;
+    UnitGatherer* units;
     std::span<const Variable> parameters;
-    ~Whole() { part.release(parameters); }
+    ~Whole() {
+      if (units)
+        units->release(parameters);
+    }
   };
-  parameters_part_->gather(parameters);
-  const Whole whole{*parameters_part_, parameters};
+  if (units_part_)
+    units_part_->gather(parameters);
+  const Whole whole{units_part_, parameters};
   std::exception_ptr failure;
   try {
     use();

@@ -32,7 +32,7 @@ StepResult BucketEngine::end_step() {
 std::vector<RankReport> BucketEngine::exchange(const std::vector<Tensor>& gradients) {
   if (!norm_)
     return {mine_};
-  const bool alike = norm_->ranks() == 1;  // every rank has everything: no need to send it
+  const bool alike = space_.every_rank_updates_all();  // no need to send roots
   std::vector<double> roots = norm_->roots(alike ? 0 : comm_.rank(), gradients);
   const auto is_finite = [](double root) { return std::isfinite(root); };
   const bool finite = std::all_of(roots.begin(), roots.end(), is_finite);

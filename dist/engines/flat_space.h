@@ -56,6 +56,8 @@ struct Shard {
   int64_t size() const { return end - begin; }
 };
 
+int64_t size_of(const std::vector<Shard>& shards);  // elements, together
+
 enum class Updater : uint8_t { every_rank, rank_0, owners };
 
 class FlatSpace {
@@ -81,6 +83,7 @@ class FlatSpace {
   int position_of(const Variable& parameter) const;  // −1: not in this space
 
   std::vector<Shard> shards_of(int rank) const;  // what it updates, in the space's order
+  bool every_rank_updates_all() const { return bucket(0).messages[0].shards.ranks() == 1; }
   // What of the flat range [begin, end) is which parameter's.
   std::vector<ParameterRange> ranges(int64_t begin, int64_t end) const;
   // The same as a range of the flat space.

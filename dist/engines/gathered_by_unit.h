@@ -9,10 +9,11 @@
 #include "dist/engines/live_units.h"
 #include "dist/engines/parameters.h"
 #include "dist/engines/unit_calls.h"
+#include "dist/engines/unit_gatherer.h"
 
 namespace sg::dist {
 
-class GatheredByUnit final : public Parameters {
+class GatheredByUnit final : public Parameters, public UnitGatherer {
  public:
   // calls_ended: called as soon as no call of its units can give a parameter more gradient in this
   // micro-step, at the same moment on all ranks (unit_calls.h). Sets the units' hooks.
@@ -23,7 +24,6 @@ class GatheredByUnit final : public Parameters {
   void before_use(int position) override;
   void wait() override;
   bool give_back(bool alone) override;
-  bool by_unit() const override { return true; }
   void gather(std::span<const Variable> parameters) override;
   void release(std::span<const Variable> parameters) override;
   void begin_micro_step() override;

@@ -11,8 +11,8 @@ using optim::chunks_of;
 using optim::Subtree;
 
 GradientNorm::GradientNorm(const FlatSpace& space, int world) : space_(space) {
-  const bool alike = space.bucket(0).messages[0].shards.ranks() == 1;
-  for (int rank = 0; rank < (alike ? 1 : world); ++rank) {
+  const int ranks = space.every_rank_updates_all() ? 1 : world;
+  for (int rank = 0; rank < ranks; ++rank) {
     std::vector<ParameterRange>& ranges = ranges_.emplace_back();
     shards_.push_back(space.shards_of(rank));
     for (const Shard& shard : shards_.back()) {

@@ -14,10 +14,7 @@ GradientSums::GradientSums(const EngineLayout& on, Gradients& gradients) : on_(o
     local_ = empty({on.space.size()});
   }
   const int levels = tree ? MicroStepSum::tree_levels(k) : arrive_by_micro_step() ? 1 : 0;
-  int64_t size = 0;
-  for (const Shard& shard : on.shards)
-    size += shard.size();
-  ShardArray arrays(levels * size, DType::f32, Category::accumulation);
+  ShardArray arrays(levels * size_of(on.shards), DType::f32, Category::accumulation);
   for (const Shard& shard : on.shards) {
     std::vector<Tensor> sums;
     for (int level = 0; level < levels; ++level)

@@ -3,13 +3,6 @@
 namespace sg::dist {
 namespace {
 
-int64_t size_of(const std::vector<Shard>& shards) {
-  int64_t size = 0;
-  for (const Shard& shard : shards)
-    size += shard.size();
-  return size;
-}
-
 ShardArray array_of_means(const EngineLayout& on) {
   return {size_of(on.shards), on.communication(), Category::gradients};
 }

@@ -1,9 +1,9 @@
-// How the micro-steps of a step add up at the owner of a part of the gradient.
+// How the micro-steps of a step add up at whoever updates a shard.
 //
-// Left to right (numerics, rule 4): each one's mean arrives where the engine has it and is added to
-// an f32 sum; with one micro-step what arrived is the result. As a tree (elastic determinism): the
-// sums over ranks, in f32 and unrounded, are neighbours among the step's k·N contributions, so they
-// are what the tree's lower levels leave, and the micro-steps are its upper levels. Any N that
+// Left to right (numerics, rule 4): the mean of a micro-step arrives in one place and is added to
+// an f32 sum; with a single micro-step what arrived is the result. As a tree (elastic determinism):
+// the sums over ranks, in f32 and unrounded, are neighbours among the step's k·N contributions, so
+// they are what the tree's lower levels leave, and the micro-steps are its upper levels. Any N that
 // divides k·N gives the same tree. Of it only the subtrees that aren't joined yet exist, as in a
 // binary counter: micro-step j (from 0) finds as many as j has bits set.
 #pragma once

@@ -23,15 +23,6 @@ class Parameters {
   // The engine's end: leaves variables with values of their own. False where they can't be had: a
   // peer is lost, or (`alone`) doesn't take part since this rank alone is ending.
   virtual bool give_back(bool alone) = 0;
-
-  // ---- where units come and go
-  // Whether they do: ranks then communicate within backward.
-  virtual bool by_unit() const { return false; }
-  // These parameters are whole here from gather to release.
-  virtual void gather(std::span<const Variable> parameters) { (void)parameters; }
-  virtual void release(std::span<const Variable> parameters) { (void)parameters; }
-  virtual void begin_micro_step() {}
-  virtual void end_micro_step() {}  // also where an exception ends it; doesn't throw
 };
 
 class WholeParameters final : public Parameters {

@@ -15,9 +15,7 @@ ShardedOptimizer::ShardedOptimizer(const FlatSpace& space,
       shards_(std::move(shards)),
       parameters_(std::move(parameters)),
       optimizer_(optim::make_optimizer(options)) {
-  int64_t total = 0;
-  for (const Shard& shard : shards_)
-    total += shard.size();
+  const int64_t total = size_of(shards_);
   if (is_16bit(space.dtype())) {
     CategoryScope scope(Category::optimizer);
     masters_.by_shard = cut(empty({total}));

@@ -14,7 +14,7 @@ void take_folder(std::optional<RunFolder>& folder, TrainOptions& options, dist::
              {{"out", options.out},
               {"resume", options.resume ? "on" : "off"},
               {"overwrite", options.overwrite ? "on" : "off"}});
-  const auto looked = dist::together(dist::ranks_of(comm), [&] {
+  const auto looked = dist::run_on_all(dist::ranks_of(comm), [&] {
     if (comm.rank() != 0)
       return std::string();
     if (!options.out.empty())

@@ -110,7 +110,7 @@ void Trainer::check_data() const {
 void Trainer::check_room() const {
   if (options_.out.empty())
     return;
-  dist::together(dist::ranks_of(comm_), [&] {
+  dist::run_on_all(dist::ranks_of(comm_), [&] {
     std::set<std::string> kinds;
     for (const dist::StateEntry& entry : engine_->state())
       kinds.insert(entry.kind);
