@@ -269,6 +269,45 @@ TEST(Structure, ALineHasNineTokensOnAverage) {
       << "one statement a line, a name for a nested call's result";
 }
 
+int64_t tokens_of(const std::string& path) {
+  int64_t tokens = 0;
+  for (const std::string& line : read(path).lines)
+    tokens += tokens_in(code_of(line));
+  return tokens;
+}
+
+// An engine's file, its two parts, the flat space and the course that all engines share.
+TEST(Structure, DdpIsUnderstoodFromFivePairsOfFiles) {
+  int64_t tokens = tokens_of("dist/engines/ddp.cpp");
+  for (const char* pair : {"parameters", "gradients", "flat_space", "bucket_engine"}) {
+    for (const char* kind : {".h", ".cpp"}) {
+      const std::string path = "dist/engines/" + std::string(pair) + kind;
+      ASSERT_TRUE(fs::exists(root / path)) << path;
+      tokens += tokens_of(path);
+    }
+  }
+  EXPECT_LE(tokens, 6500) << "tokens to read before one understands DDP";
+}
+
+// What varies between engines is in their parts; a file says which, what crosses and what follows.
+TEST(Structure, AnEngineIsItsRowOfTheTable) {
+  const auto times = [](const File& file, const std::string& text) {
+    return std::count_if(file.lines.begin(), file.lines.end(), [&](const std::string& line) {
+      return code_of(line).find(text) != std::string::npos;
+    });
+  };
+  for (const char* engine : {"ddp", "dp", "zero1", "zero2", "zero3"}) {
+    const File file = read("dist/engines/" + std::string(engine) + ".cpp");
+    EXPECT_EQ(times(file, "hold<"), 2) << file.path << ": parameters and gradients";
+    EXPECT_EQ(times(file, "Work send("), 1) << file.path;
+    EXPECT_LE(times(file, " override"), 5) << file.path;
+    EXPECT_EQ(times(file, " final : public BucketEngine"), 1) << file.path;
+  }
+  const File base = read("dist/engines/bucket_engine.h");
+  EXPECT_EQ(times(base, "class BucketEngine : public Engine,"), 1) << "the second of three levels";
+  EXPECT_LE(times(base, "  virtual "), 5) << base.path << ": what an engine overrides";
+}
+
 // A header that is part of another, inside its namespace, says "Included by" in its first line.
 TEST(Structure, HeadersAreIncludedOnce) {
   for (const File& file : sources()) {
