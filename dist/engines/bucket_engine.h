@@ -171,7 +171,7 @@ class BucketEngine : public Engine, private LeafKeeper {
   std::unique_ptr<Gradients> gradients_part_;
   UnitGatherer* units_part_ = nullptr;  // the parameters, where units come and go
   std::optional<GradientSums> sums_;
-  std::optional<GradientNorm> norm_;  // none in a dry run, which has no values
+  std::optional<GradientNorm> norm_;  // none in a simulated run, which has no values
   std::optional<ShardedOptimizer> optimizer_;
   std::optional<optim::LossScaler> scaler_;
   double lr_;

@@ -18,7 +18,7 @@ struct BucketLimits {
   int64_t first, others;
 
   explicit BucketLimits(const Options& options) {
-    const int64_t element = sg::size_of(options.precision);
+    const int64_t element = size_of(options.precision);
     const int64_t first_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
     first = std::max(first_bytes / element, norm_chunk);
     others = std::max(options.bucket_bytes / element, norm_chunk);
@@ -108,13 +108,6 @@ void FlatSpace::cut_messages(Bucket& bucket, int64_t limit) {
     const int64_t end = std::min(begin + step, bucket.end);
     bucket.messages.push_back({begin, end, {}});
   }
-}
-
-int64_t size_of(const std::vector<Shard>& shards) {
-  int64_t size = 0;
-  for (const Shard& shard : shards)
-    size += shard.size();
-  return size;
 }
 
 int FlatSpace::position_of(const Variable& parameter) const {

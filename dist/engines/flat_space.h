@@ -56,8 +56,6 @@ struct Shard {
   int64_t size() const { return end - begin; }
 };
 
-int64_t size_of(const std::vector<Shard>& shards);  // elements, together
-
 enum class Updater : uint8_t { every_rank, rank_0, owners };
 
 class FlatSpace {

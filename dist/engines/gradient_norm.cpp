@@ -15,10 +15,9 @@ GradientNorm::GradientNorm(const FlatSpace& space, int world) : space_(space) {
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<ParameterRange>& ranges = ranges_.emplace_back();
     shards_.push_back(space.shards_of(rank));
-    for (const Shard& shard : shards_.back()) {
-      const std::vector<ParameterRange> of_shard = space.ranges(shard.begin, shard.end);
-      ranges.insert(ranges.end(), of_shard.begin(), of_shard.end());
-    }
+    for (const Shard& shard : shards_.back())
+      for (const ParameterRange& range : space.ranges(shard.begin, shard.end))
+        ranges.push_back(range);
   }
 }
 
@@ -33,21 +32,20 @@ std::vector<double> GradientNorm::roots(int rank, std::span<const Tensor> gradie
     for (const ParameterRange& range : space_.ranges(shards[s].begin, shards[s].end)) {
       const int64_t begin = space_.begin_of(range) - shards[s].begin;
       const Tensor gradient = gradients[s].slice(0, begin, begin + range.size());
-      const int64_t first = range.begin / norm_chunk;
-      const int64_t total = chunks_of(space_.parameter(range.position).size);
-      for (const Subtree& node : optim::subtrees(optim::chunk_sums(gradient), first, total))
+      const std::vector<double> sums = optim::chunk_sums(gradient);
+      for (const Subtree& node : subtrees_of(range, sums))
         result.push_back(node.sum);
     }
   }
   return result;
 }
 
-// The subtrees that whoever has this range sends the roots of.
-std::vector<Subtree> GradientNorm::layout_of(const ParameterRange& range) const {
+// The largest subtrees of a parameter's tree that lie in a range of it, from its chunks' sums.
+std::vector<Subtree> GradientNorm::subtrees_of(const ParameterRange& range,
+                                               std::span<const double> sums) const {
   const int64_t first = range.begin / norm_chunk;
   const int64_t total = chunks_of(space_.parameter(range.position).size);
-  const std::vector<double> unknown(chunks_of(range.end) - first);
-  return optim::subtrees(unknown, first, total);
+  return optim::subtrees(sums, first, total);
 }
 
 std::vector<double> GradientNorm::parameter_sums(std::span<const std::vector<double>> roots) const {
@@ -55,7 +53,9 @@ std::vector<double> GradientNorm::parameter_sums(std::span<const std::vector<dou
   for (size_t rank = 0; rank < roots.size(); ++rank) {
     size_t next = 0;
     for (const ParameterRange& range : ranges_[rank]) {
-      for (Subtree node : layout_of(range)) {
+      const int64_t chunks = chunks_of(range.end) - range.begin / norm_chunk;
+      const std::vector<double> unknown(chunks);
+      for (Subtree node : subtrees_of(range, unknown)) {  // as the sender had them
         node.sum = roots[rank].at(next++);
         parts[range.position].push_back(node);
       }
@@ -78,15 +78,14 @@ std::vector<double> GradientNorm::parameter_sums(std::span<const std::vector<dou
 }
 
 std::string GradientNorm::first_nonfinite(std::span<const double> parameter_sums) const {
-  const auto is_bad = [](double sum) { return !std::isfinite(sum); };
-  const auto bad = std::find_if(parameter_sums.begin(), parameter_sums.end(), is_bad);
-  if (bad == parameter_sums.end())
-    return {};
-  const auto registration = bad - parameter_sums.begin();
-  for (const Placed& placed : space_.parameters())
-    if (placed.registration == registration)
-      return placed.parameter.name();
-  return {};
+  const Placed* first = nullptr;
+  for (const Placed& placed : space_.parameters()) {
+    if (std::isfinite(parameter_sums[placed.registration]))
+      continue;
+    if (!first || placed.registration < first->registration)
+      first = &placed;
+  }
+  return first ? first->parameter.name() : "";
 }
 
 }  // namespace sg::dist

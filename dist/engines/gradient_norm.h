@@ -26,7 +26,8 @@ class GradientNorm {
   std::string first_nonfinite(std::span<const double> parameter_sums) const;
 
  private:
-  std::vector<optim::Subtree> layout_of(const ParameterRange& range) const;
+  std::vector<optim::Subtree> subtrees_of(const ParameterRange& range,
+                                          std::span<const double> sums) const;
 
   const FlatSpace& space_;
   std::vector<std::vector<Shard>> shards_;           // by rank

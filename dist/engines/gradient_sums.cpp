@@ -1,8 +1,7 @@
 #include "dist/engines/gradient_sums.h"
 
-#include <algorithm>
-
 #include "core/ops.h"
+#include "dist/engines/partition.h"
 
 namespace sg::dist {
 
@@ -13,7 +12,9 @@ GradientSums::GradientSums(const EngineLayout& on, Gradients& gradients) : on_(o
     CategoryScope scope(Category::accumulation);
     local_ = empty({on.space.size()});
   }
-  const int levels = tree ? MicroStepSum::tree_levels(k) : arrive_by_micro_step() ? 1 : 0;
+  int levels = arrive_by_micro_step() ? 1 : 0;
+  if (tree)
+    levels = MicroStepSum::tree_levels(k);
   ShardArray arrays(levels * size_of(on.shards), DType::f32, Category::accumulation);
   for (const Shard& shard : on.shards) {
     std::vector<Tensor> sums;
@@ -48,18 +49,19 @@ DType GradientSums::mean_dtype() const {
 }
 
 Tensor GradientSums::arrival(const Message& message, int micro_step) const {
-  const auto ends_before = [&](const Shard& shard) { return shard.end <= message.begin; };
-  const auto shard = std::partition_point(on_.shards.begin(), on_.shards.end(), ends_before);
-  if (shard == on_.shards.end() || shard->begin >= message.end)
+  const size_t s = first_behind(on_.shards, message.begin);
+  const bool has_shard = s < on_.shards.size() && on_.shards[s].begin < message.end;
+  if (!has_shard)
     return empty({0}, mean_dtype());
-  return shards_[shard - on_.shards.begin()].arrival(micro_step);
+  return shards_[s].arrival(micro_step);
 }
 
 void GradientSums::arrived(int bucket, int micro_step) {
-  const auto comes_before = [&](const Shard& shard) { return shard.bucket < bucket; };
-  const auto first = std::partition_point(on_.shards.begin(), on_.shards.end(), comes_before);
-  for (auto shard = first; shard != on_.shards.end() && shard->bucket == bucket; ++shard)
-    shards_[shard - on_.shards.begin()].arrived(micro_step);
+  const Bucket& b = on_.space.bucket(bucket);
+  const size_t first = first_behind(on_.shards, b.begin);
+  const size_t last = first_behind(on_.shards, b.end);
+  for (size_t s = first; s < last; ++s)
+    shards_[s].arrived(micro_step);
 }
 
 std::vector<Tensor> GradientSums::totals() const {

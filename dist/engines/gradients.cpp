@@ -1,5 +1,7 @@
 #include "dist/engines/gradients.h"
 
+#include "dist/engines/partition.h"
+
 namespace sg::dist {
 namespace {
 

@@ -36,6 +36,19 @@ std::vector<int64_t> unit_boundaries(const FlatSpace& space) {
 
 }  // namespace
 
+int64_t size_of(const std::vector<Shard>& shards) {
+  int64_t size = 0;
+  for (const Shard& shard : shards)
+    size += shard.size();
+  return size;
+}
+
+size_t first_behind(const std::vector<Shard>& shards, int64_t offset) {
+  const auto ends_before = [&](const Shard& shard) { return shard.end <= offset; };
+  const auto found = std::partition_point(shards.begin(), shards.end(), ends_before);
+  return found - shards.begin();
+}
+
 void give_to_one(std::vector<Bucket>& buckets, int ranks) {
   for (Bucket& bucket : buckets) {
     for (Message& message : bucket.messages)

@@ -1,4 +1,4 @@
-// How messages are split over the ranks that update them.
+// How messages are split over the ranks that update them, and what to ask of a rank's shards.
 #pragma once
 #include <vector>
 
@@ -16,5 +16,11 @@ void split_contiguously(const FlatSpace& space,
                         std::vector<Bucket>& buckets,
                         int world,
                         bool by_unit);
+
+// ---- the shards of a rank
+
+int64_t size_of(const std::vector<Shard>& shards);  // elements, together
+// The first of a space's shards that ends behind a flat offset; their number where none does.
+size_t first_behind(const std::vector<Shard>& shards, int64_t offset);
 
 }  // namespace sg::dist

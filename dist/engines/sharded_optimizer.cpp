@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/ops.h"
+#include "dist/engines/partition.h"
 
 namespace sg::dist {
 
@@ -59,13 +60,14 @@ void ShardedOptimizer::find_runs() {
 
 void ShardedOptimizer::visit_masters(const Placed& parameter, const VisitMaster& visit) const {
   const int64_t offset = parameter.offset;
-  const auto ends_before = [&](const Shard& shard) { return shard.end <= offset; };
-  auto shard = std::partition_point(shards_.begin(), shards_.end(), ends_before);
-  for (; shard != shards_.end() && shard->begin < parameter.end(); ++shard) {
-    const int64_t first = std::max(shard->begin, offset);
-    const int64_t last = std::min(shard->end, parameter.end());
-    const Tensor& master = masters_.by_shard[shard - shards_.begin()];
-    const Tensor part = master.slice(0, first - shard->begin, last - shard->begin);
+  for (size_t s = first_behind(shards_, offset); s < shards_.size(); ++s) {
+    const Shard& shard = shards_[s];
+    if (shard.begin >= parameter.end())
+      return;
+    const int64_t first = std::max(shard.begin, offset);
+    const int64_t last = std::min(shard.end, parameter.end());
+    const Tensor& master = masters_.by_shard[s];
+    const Tensor part = master.slice(0, first - shard.begin, last - shard.begin);
     visit(part, first - offset, last - offset);
   }
 }
@@ -104,13 +106,14 @@ void ShardedOptimizer::add_state(const Kind& kind,
     for (const ParameterRange& range : space_.ranges(shard.begin, shard.end)) {
       const Placed& placed = space_.parameter(range.position);
       const int64_t begin = space_.begin_of(range) - shard.begin;
-      const Tensor values = kind.by_shard[s].slice(0, begin, begin + range.size());
-      by_registration[placed.registration].push_back({placed.parameter.name(),
-                                                      kind.name,
-                                                      placed.parameter.shape(),
-                                                      range.begin,
-                                                      range.end,
-                                                      values});
+      StateEntry entry;
+      entry.parameter = placed.parameter.name();
+      entry.kind = kind.name;
+      entry.shape = placed.parameter.shape();
+      entry.begin = range.begin;
+      entry.end = range.end;
+      entry.values = kind.by_shard[s].slice(0, begin, begin + range.size());
+      by_registration[placed.registration].push_back(std::move(entry));
     }
   }
 }

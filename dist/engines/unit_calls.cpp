@@ -15,22 +15,27 @@ void UnitCalls::backward_ends(size_t unit) {
 }
 
 const std::vector<size_t>& UnitCalls::users_of(int position) const {
-  return on_.map.find(on_.space.parameter(position).parameter)->users;
+  const Variable& parameter = on_.space.parameter(position).parameter;
+  return on_.map.find(parameter)->users;
 }
 
 bool UnitCalls::within(int position) const {
   const auto& call = current_unit_call();
-  const std::vector<size_t>& users = users_of(position);
-  return std::any_of(users.begin(), users.end(), [&](size_t unit) {
+  for (size_t unit : users_of(position)) {
     const bool in_forward = call && on_.units[unit].hooks == call->hooks;
-    return units_[unit].in_backward > 0 || in_forward;
-  });
+    if (in_forward || units_[unit].in_backward > 0)
+      return true;
+  }
+  return false;
 }
 
 bool UnitCalls::all_ended(int position) const {
-  const std::vector<size_t>& users = users_of(position);
-  const auto has_ended = [&](size_t unit) { return units_[unit].open == 0; };
-  return !read_outside_[position] && std::all_of(users.begin(), users.end(), has_ended);
+  if (read_outside_[position])
+    return false;
+  for (size_t unit : users_of(position))
+    if (units_[unit].open > 0)
+      return false;
+  return true;
 }
 
 }  // namespace sg::dist
