@@ -35,7 +35,7 @@ Reduction BucketEngine::mean_reduction() const {
 Variable BucketEngine::forward(const std::function<Variable()>& loss,
                                const std::optional<Targets>& targets) {
   check_usable("forward");
-  check(phase_ != Progress::backward_done,
+  check(turn_ != Turn::backward_done,
         "forward: call step first: gradients of the micro-step before wait for it");
   const trace::Span span("forward");
   return attempt([&] {
@@ -52,7 +52,7 @@ Variable BucketEngine::forward(const std::function<Variable()>& loss,
           "forward: the closure must return one f32 loss");
     if (result.device().type != DeviceType::meta)
       check_targets(targets, met);
-    phase_ = Progress::forward_done;
+    turn_ = Turn::forward_done;
     return result;
   });
 }
@@ -61,7 +61,7 @@ Variable BucketEngine::forward(const std::function<Variable()>& loss,
 
 void BucketEngine::backward(const Variable& loss) {
   check_usable("backward");
-  check(phase_ == Progress::forward_done,
+  check(turn_ == Turn::forward_done,
         "backward: call forward first, and step between two backward passes");
   const trace::Span span("backward");
   attempt([&] {
@@ -82,7 +82,7 @@ void BucketEngine::backward(const Variable& loss) {
     begin_gradients();
     if (units_part_)
       units_part_->end_micro_step();
-    phase_ = Progress::backward_done;
+    turn_ = Turn::backward_done;
   });
 }
 
@@ -219,10 +219,10 @@ void BucketEngine::synchronize(const UnderWay& bucket) {
 
 StepResult BucketEngine::step() {
   check_usable("step");
-  check(phase_ == Progress::backward_done, "step: call forward and backward first");
+  check(turn_ == Turn::backward_done, "step: call forward and backward first");
   const trace::Span span("step");
   return attempt([&] {
-    phase_ = Progress::idle;
+    turn_ = Turn::idle;
     if (last_micro_step())
       return end_step();
     ++micro_step_;

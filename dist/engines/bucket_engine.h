@@ -184,7 +184,7 @@ class BucketEngine : public Engine, private LeafKeeper {
   int failures_ = 0;  // that dropped the step since ranks agreed on it last
 
   // ---- the step under way
-  enum class Progress : uint8_t { idle, forward_done, backward_done } phase_ = Progress::idle;
+  enum class Turn : uint8_t { idle, forward_done, backward_done } turn_ = Turn::idle;
   enum class Seen : uint8_t { nothing, gradient, counted };
   int64_t step_ = 0;
   int micro_step_ = 0;

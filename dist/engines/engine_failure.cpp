@@ -26,10 +26,10 @@ void BucketEngine::check_usable(const char* caller) const {
 }
 
 void BucketEngine::check_between_steps(const char* caller, const char* remedy) const {
-  check(phase_ == Progress::idle && micro_step_ == 0,
+  check(turn_ == Turn::idle && micro_step_ == 0,
         "{}: {} of {} micro-steps are done; {} between steps",
         caller,
-        micro_step_ + (phase_ == Progress::backward_done),
+        micro_step_ + (turn_ == Turn::backward_done),
         options_.micro_steps,
         remedy);
 }
@@ -51,7 +51,7 @@ void BucketEngine::drop_step() noexcept {
   begin_gradients();
   forget_step(mine_);
   micro_step_ = 0;
-  phase_ = Progress::idle;
+  turn_ = Turn::idle;
   ++failures_;
 }
 

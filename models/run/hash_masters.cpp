@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <set>
 
+#include "autograd/unit_map.h"
 #include "core/io/hash.h"
 #include "core/ops.h"
 #include "models/run/receipt.h"
@@ -73,20 +73,19 @@ int64_t put_pieces(std::string_view bytes, int64_t begin, std::vector<float>& el
 std::string hash_masters(dist::Engine& engine, const std::vector<Unit>& units) {
   dist::Comm& comm = engine.comm();
   const Runs runs = runs_of_values(engine);
-  const auto everybodys = [&](const std::string& mine) {
+  const auto exchange = [&](const std::string& mine) {
     return comm.all_gather_bytes({"receipt.masters", dist::Phase::metrics}, mine);
   };
-  const std::vector<std::string> shared = everybodys(all_shared(runs) ? "shared" : "sharded");
+  const std::vector<std::string> shared = exchange(all_shared(runs) ? "shared" : "sharded");
   const bool crosses = std::count(shared.begin(), shared.end(), "sharded") > 0;
   Sha256 hash;
-  std::set<const void*> seen;  // a tied parameter is in every unit that uses it
   std::vector<float> elements;
   const auto add = [&](const Variable& p, int64_t begin, int64_t end) {
     const auto own = runs.find(p.name());
     const bool sends = own != runs.end() && (comm.rank() == 0 || !own->second.front().shared);
     const std::string mine = sends ? pieces_of(own->second, begin, end) : std::string();
     const std::vector<std::string> pieces =
-        crosses ? everybodys(mine) : std::vector<std::string>{mine};
+        crosses ? exchange(mine) : std::vector<std::string>{mine};
     if (comm.rank() != 0)
       return;
     elements.resize(static_cast<size_t>(end - begin));
@@ -96,14 +95,13 @@ std::string hash_masters(dist::Engine& engine, const std::vector<Unit>& units) {
     invariant(count == end - begin, "hash: {} of {} elements of {}", count, end - begin, p.name());
     hash.update(elements.data(), elements.size() * sizeof(float));
   };
-  for (const Unit& unit : units)
-    for (const Variable& p : unit.parameters) {
-      if (!seen.insert(p.id()).second)
-        continue;
-      for (int64_t begin = 0; begin < p.numel(); begin += part_elements)
-        add(p, begin, std::min(begin + part_elements, p.numel()));
-    }
-  return everybodys(hash.hex()).front();
+  const UnitMap map(units);  // a tied parameter once
+  for (const UnitMap::Entry& entry : map.entries()) {
+    const Variable& p = entry.parameter;
+    for (int64_t begin = 0; begin < p.numel(); begin += part_elements)
+      add(p, begin, std::min(begin + part_elements, p.numel()));
+  }
+  return exchange(hash.hex()).front();
 }
 
 }  // namespace sg::models
