@@ -188,9 +188,9 @@ void lion_(const Tensor& master,
            const Tensor& parameter,
            const LionOptions& options);
 Tensor sum_squares(const Tensor& x);  // (n) → (⌈n/1024⌉) f64 partial sums
-Tensor tree_sum(std::span<const Tensor> inputs,
-                float scale,
-                DType out);  // rule 3 of the numerics: rank order, pairwise
+// Rule 3 of the numerics: rank order, pairwise.
+Tensor tree_sum(std::span<const Tensor> inputs, float scale, DType out);
+Tensor find_nonfinite(const Tensor& x);  // (1) i64: where the first value is that isn't, or −1
 
 // Adjacent pairs, an odd last one carried up; 0 for none. The order of every sum over chunks,
 // parameters and ranks.

@@ -149,9 +149,22 @@ Tensor tree_sum(std::span<const Tensor> inputs, float scale, DType dtype) {
   if (out.numel() == 0)
     return out;
   detail::launch("tree_sum", out.device(), [&](StreamHandle s) {
-    sum(views.data(), static_cast<int>(views.size()), out.view(), scale, s);
+    const View result = out.view();
+    sum(views.data(), static_cast<int>(views.size()), &result, 1, scale, {}, s);
   });
   return out;
+}
+
+Tensor find_nonfinite(const Tensor& x) {
+  detail::check_arguments("find_nonfinite", {{"x", &x}});
+  check(x.contiguous(), "find_nonfinite: a dense tensor is needed: strides {}", x.strides());
+  const auto find =
+      detail::kernel("find_nonfinite", x.device(), &KernelTable::find_nonfinite, x.dtype());
+  Tensor first = empty({1}, DType::i64, x.device());
+  detail::launch("find_nonfinite", x.device(), [&](StreamHandle s) {
+    find(flat_range(x.view(), 0, x.numel()), first.view(), s);
+  });
+  return first;
 }
 
 double tree_sum(std::span<const double> values) {

@@ -94,21 +94,16 @@ RingTrace trace_ring(int ranks) {
     const int rank = comm.rank();
     const auto self = static_cast<size_t>(rank);
     const Tensor x = full({ranks}, 1 << rank);
-    void* data = x.view().data;
-    const ReduceJob job{&kernel_table(comm.device()),
-                        data,
-                        data,
-                        x.dtype(),
-                        x.dtype(),
-                        Shards::even(ranks, ranks),
-                        1,
-                        true};
+    const View all = x.view();
+    const ReduceJob job{
+        &kernel_table(comm.device()), all, all, Shards::even(ranks, ranks), 1, true};
     ThreadTransport transport(world, group, rank, 0);
     CallRecord record;
     record.set_name("ring");
     Watch watch(record, rank, 60, false);
-    reduce_ring(transport, job, empty({2}), watch, [&](const RingStep& step, const void* received) {
-      trace.moves[self].push_back({step, contributors(*static_cast<const float*>(received))});
+    const Tensor buffers = empty({2});
+    reduce_ring(transport, job, buffers.view(), watch, [&](const RingStep& step, const View& got) {
+      trace.moves[self].push_back({step, contributors(*got.as<float>())});
       if (trace.moves[self].size() == n - 1)
         trace.after_scatter[self] = contents(x);
     });

@@ -119,6 +119,8 @@ struct KernelTable {
   // reads the step's results reads it then.
   ByDType<void(const View& ids, int64_t low, int64_t high, const View& first, StreamHandle)>
       find_outside = {};
+  // first (i64, one element): position of the first of the values x (n) that isn't finite, or −1.
+  ByDType<void(const View& x, const View& first, StreamHandle)> find_nonfinite = {};
 
   // ---- rows
   // (v,c), (rows) i32|i64 → (rows,c)
@@ -296,10 +298,19 @@ struct KernelTable {
   // partial[i] (f64) = Σ x² of elements 1024·i … 1024·i+1023: element j of a chunk adds to lane j
   // mod 8, the lanes add up as a tree of adjacent pairs. Not finite exactly when an element isn't.
   ByDType<void(const View& x, const View& partial, StreamHandle)> sum_squares = {};
-  // out = round(scale · tree(inputs)): f32 sum of n equal-length arrays in rank order, adjacent
-  // pairs, an odd last one carried up; by the inputs' dtype, out has that dtype or f32.
-  ByDType<void(const View* inputs, int n, const View& out, float scale, StreamHandle)> tree_sum =
-      {};
+  // round(scale · tree(inputs)), to each of n_outs equal places: f32 sum of n equal-length arrays
+  // in rank order, adjacent pairs, an odd last one carried up; by the inputs' dtype, the outs have
+  // that dtype or f32. An out may be an input. Unless first.data is null, first (i64, two elements)
+  // is the position of the first sum that isn't finite, or −1, and the first input that isn't
+  // finite there, or −1.
+  ByDType<void(const View* inputs,
+               int n,
+               const View* outs,
+               int n_outs,
+               float scale,
+               const View& first,
+               StreamHandle)>
+      tree_sum = {};
 };
 
 // The table of the best instruction set this processor has, or of the one named by the environment

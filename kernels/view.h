@@ -42,4 +42,31 @@ struct View {
   }
 };
 
+// A dense one-dimensional view of `count` elements at `data`.
+SG_INLINE View flat_view(void* data, DType dtype, int64_t count) {
+  View view;
+  view.data = data;
+  view.dtype = dtype;
+  view.rank = 1;
+  view.shape[0] = count;
+  view.strides[0] = 1;
+  return view;
+}
+
+// Elements [begin, begin + count) of a dense view, as if it had one dimension; no data: none here.
+SG_INLINE View flat_range(const View& x, int64_t begin, int64_t count) {
+  const int64_t bytes = begin * static_cast<int64_t>(size_of(x.dtype));
+  return flat_view(x.data ? x.as<char>() + bytes : nullptr, x.dtype, count);
+}
+
+// The same dense memory as elements of another dtype, as many as there is room for.
+SG_INLINE View retyped(const View& x, DType dtype) {
+  const int64_t bytes = x.numel() * static_cast<int64_t>(size_of(x.dtype));
+  return flat_view(x.data, dtype, bytes / static_cast<int64_t>(size_of(dtype)));
+}
+
+SG_INLINE uint64_t bytes_of(const View& x) {  // dense
+  return static_cast<uint64_t>(x.numel()) * size_of(x.dtype);
+}
+
 }  // namespace sg

@@ -18,43 +18,41 @@ Work Comm::barrier(const Call& call, double timeout) {
               .timeout = timeout,
               .run = {}};
   job.run = [](Transport& transport, Watch& watch) {
-    const auto n = static_cast<size_t>(transport.size()),
-               self = static_cast<size_t>(transport.rank());
+    const int n = transport.size();
     char token = 0;
     std::vector<char> tokens(n);
     Pieces send(n, Piece{&token, 1}), receive(n);
-    for (size_t p = 0; p < n; ++p)
+    for (int p = 0; p < n; ++p)
       receive[p] = {&tokens[p], 1};
-    send[self] = receive[self] = {};
-    transport.exchange(send, receive, watch);
+    send[transport.rank()] = receive[transport.rank()] = {};
+    transport.host().exchange(send, receive, watch);
     return std::optional<NonFinite>();
   };
   return issue(call, std::move(job));
 }
 
 std::vector<std::string> Comm::all_gather_bytes(const Call& call, std::string_view bytes) {
-  std::vector<std::string> all(static_cast<size_t>(size()));
+  std::vector<std::string> all(size());
   CommJob job{.record = {.operation = Operation::all_gather},
               .traffic = {1, 0, 0, 0},
               .messages = 2,
               .run = {}};
   job.run = [&](Transport& transport, Watch& watch) {
-    const auto n = static_cast<size_t>(transport.size()),
-               self = static_cast<size_t>(transport.rank());
+    const int n = transport.size(), self = transport.rank();
     std::vector<uint64_t> lengths(n, bytes.size());
     Pieces send(n, Piece{&lengths[self], 8}), receive(n);
-    for (size_t p = 0; p < n; ++p)
+    for (int p = 0; p < n; ++p)
       receive[p] = {&lengths[p], 8};
-    transport.exchange(send, receive, watch);
+    transport.host().exchange(send, receive, watch);
     std::fill(send.begin(), send.end(), Piece{const_cast<char*>(bytes.data()), bytes.size()});
     Traffic traffic;
-    for (size_t p = 0; p < n; ++p) {
+    for (int p = 0; p < n; ++p) {
       all[p].resize(lengths[p]);
       receive[p] = {all[p].data(), lengths[p]};
       if (p != self)
         traffic += {0, 8 + bytes.size(), 8 + lengths[p], 0};
     }
-    transport.exchange(send, receive, watch);
+    transport.host().exchange(send, receive, watch);
     shared_->traffic.add(Operation::all_gather, call.phase, traffic);
     return std::optional<NonFinite>();
   };

@@ -12,7 +12,7 @@ constexpr Reduction ordered_sum{.scale = 1, .algorithm = Algorithm::ordered};
 
 // Every rank's `elements`, one rank after another.
 Shards equal_shards(int64_t elements, int ranks) {
-  return Shards(std::vector<int64_t>(static_cast<size_t>(ranks), elements));
+  return Shards(std::vector<int64_t>(ranks, elements));
 }
 
 }  // namespace

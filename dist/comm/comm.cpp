@@ -22,9 +22,7 @@ double seconds_since(Watch::Clock::time_point begin) {
 // ---- groups
 
 Comm::Comm(std::unique_ptr<Transport> transport, std::shared_ptr<CommShared> shared)
-    : transport_(std::move(transport)),
-      shared_(std::move(shared)),
-      messages_(static_cast<size_t>(size())) {}
+    : transport_(std::move(transport)), shared_(std::move(shared)), messages_(size()) {}
 
 // Calls under way use the transport; their errors are for those who wait for them. What the
 // transport has of MPI ends on the thread where it began.
@@ -162,7 +160,7 @@ Work Comm::issue(const Call& call, CommJob job) {
   if (record.peer < 0) {
     record.sequence = sequence_++;
   } else {
-    auto& [sent, received] = messages_[static_cast<size_t>(record.peer)];
+    auto& [sent, received] = messages_[record.peer];
     record.sequence = record.operation == Operation::send ? sent++ : received++;
   }
   const bool compare = size() > 1 && shared_->checks == Checks::always;

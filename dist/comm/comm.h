@@ -37,8 +37,8 @@ class Shards {
 
   int ranks() const { return static_cast<int>(counts_.size()); }
   int64_t total() const { return offsets_.empty() ? 0 : offsets_.back() + counts_.back(); }
-  int64_t count(int rank) const { return counts_[static_cast<size_t>(rank)]; }
-  int64_t offset(int rank) const { return offsets_[static_cast<size_t>(rank)]; }
+  int64_t count(int rank) const { return counts_[rank]; }
+  int64_t offset(int rank) const { return offsets_[rank]; }
   int64_t largest() const;  // of the counts
   // View of `rank`'s range of a one-dimensional tensor.
   Tensor of(const Tensor& flat, int rank) const;

@@ -236,13 +236,13 @@ void MpiTransport::exchange(const Pieces& send, const Pieces& receive, Watch& wa
   Requests requests;
   for (int p = 0; p < size(); ++p) {
     if (p != rank_)
-      this->receive(requests, p, pieces_tag, receive[static_cast<size_t>(p)]);
+      this->receive(requests, p, pieces_tag, receive[p]);
   }
   for (int p = 0; p < size(); ++p) {
     if (p != rank_)
-      this->send(requests, p, pieces_tag, send[static_cast<size_t>(p)]);
+      this->send(requests, p, pieces_tag, send[p]);
   }
-  const Piece &own = send[static_cast<size_t>(rank_)], &place = receive[static_cast<size_t>(rank_)];
+  const Piece &own = send[rank_], &place = receive[rank_];
   if (own.bytes > 0 && own.data != place.data)
     std::memcpy(place.data, own.data, own.bytes);
   finish(comparison, watch, inside);
@@ -255,20 +255,14 @@ namespace {
 // sum.
 struct Slices {
   const ReduceJob& job;
-  int64_t elements = static_cast<int64_t>(slice_bytes / size_of(job.dtype));
+  int64_t elements = slice_bytes / size_of(job.dtype());
 
   int64_t count() const { return (job.shards.largest() + elements - 1) / elements; }
   int64_t length(int p, int64_t k) const {
     return std::clamp<int64_t>(job.shards.count(p) - k * elements, 0, elements);
   }
-  Piece term(int p, int64_t k) const {
-    char* in = static_cast<char*>(job.in_of(p));
-    return {in + job.in_bytes(k * elements), job.in_bytes(length(p, k))};
-  }
-  Piece sum(int p, int64_t k) const {
-    char* out = static_cast<char*>(job.out_of(p));
-    return {out + job.out_bytes(k * elements), job.out_bytes(length(p, k))};
-  }
+  View term(int p, int64_t k) const { return flat_range(job.in_of(p), k * elements, length(p, k)); }
+  View sum(int p, int64_t k) const { return flat_range(job.out_of(p), k * elements, length(p, k)); }
 };
 
 }  // namespace
@@ -280,36 +274,38 @@ std::optional<NonFinite> MpiTransport::reduce_ordered(const ReduceJob& job, Watc
   const Slices slices{job};
   if (size() > 1 && !incoming_.defined())
     incoming_ = reduction_slices(size());
-  const auto incoming = [&](int p, int64_t k) {
-    const auto at = static_cast<uint64_t>(k % 2 * size() + p);
-    return size() == 1 ? nullptr : incoming_.view().as<char>() + at * slice_bytes;
+  const auto incoming = [&](int p, int64_t k) {  // slice k of rank p's term for this rank
+    if (p == rank_)
+      return slices.term(p, k);
+    constexpr int64_t bytes = slice_bytes;
+    const View place = flat_range(incoming_.view(), (k % 2 * size() + p) * bytes, bytes);
+    return flat_range(retyped(place, job.dtype()), 0, slices.length(rank_, k));
   };
   std::array<Requests, 2> requests;
   const auto post_terms = [&](int64_t k) {
     for (int p = 0; p < size(); ++p) {
       if (p == rank_)
         continue;
-      const Piece theirs{incoming(p, k), job.in_bytes(slices.length(rank_, k))};
-      receive(requests[k % 2], p, terms_tag, theirs);
-      send(requests[k % 2], p, terms_tag, slices.term(p, k));
+      receive(requests[k % 2], p, terms_tag, piece_of(incoming(p, k)));
+      send(requests[k % 2], p, terms_tag, piece_of(slices.term(p, k)));
     }
   };
   const auto post_sums = [&](int64_t k) {
     for (int p = 0; p < size(); ++p) {
       if (p == rank_)
         continue;
-      receive(requests[k % 2], p, sums_tag, slices.sum(p, k));
-      send(requests[k % 2], p, sums_tag, slices.sum(rank_, k));
+      receive(requests[k % 2], p, sums_tag, piece_of(slices.sum(p, k)));
+      send(requests[k % 2], p, sums_tag, piece_of(slices.sum(rank_, k)));
     }
   };
   std::optional<NonFinite> found;
-  std::vector<const void*> inputs(static_cast<size_t>(size()));
+  std::vector<View> terms(size());
   const auto sum_up = [&](int64_t k) {
     for (int p = 0; p < size(); ++p)
-      inputs[static_cast<size_t>(p)] = p == rank_ ? slices.term(p, k).data : incoming(p, k);
-    void* out = slices.sum(rank_, k).data;
-    const int64_t at = job.shards.offset(rank_) + k * slices.elements;
-    const auto bad = sum_in_rank_order(job, inputs, slices.length(rank_, k), {&out, 1}, at);
+      terms[p] = incoming(p, k);
+    const View sum = slices.sum(rank_, k);
+    const int64_t offset = job.shards.offset(rank_) + k * slices.elements;
+    const auto bad = sum_in_rank_order(*job.kernels, terms, {&sum, 1}, job.scale, offset);
     if (!found)
       found = bad;
   };
@@ -335,79 +331,60 @@ std::optional<NonFinite> MpiTransport::reduce_ordered(const ReduceJob& job, Watc
 
 void MpiTransport::reduce_native(const ReduceJob& job, Watch& watch) {
   Tensor apart;  // MPI wants a result apart from the input, unless it is the whole input
-  void* out = job.out;
+  View sum = job.out;
   if (job.all) {
     native_all_reduce(job, watch);
   } else {
-    if (out == job.in_of(rank_) && size() > 1) {
+    if (sum.data == job.in_of(rank_).data && size() > 1) {
       const CategoryScope category(Category::communication);
-      apart = empty({job.shards.count(rank_)}, job.dtype);
-      out = apart.view().data;
+      apart = empty({job.shards.count(rank_)}, job.dtype());
+      sum = apart.view();
     }
-    native_reduce_scatter(job, out, watch);
+    native_reduce_scatter(job, sum, watch);
   }
-  const int64_t count = job.all ? job.shards.total() : job.shards.count(rank_);
-  if (job.scale != 1 || out != job.out) {
-    const void* const sums = out;
-    sum_in_rank_order(job, {&sums, 1}, count, {&job.out, 1}, 0);
-  }
+  if (job.scale != 1 || sum.data != job.out.data)
+    sum_in_rank_order(*job.kernels, {&sum, 1}, {&job.out, 1}, job.scale, 0);
 }
 
 void MpiTransport::native_all_reduce(const ReduceJob& job, Watch& watch) {
   const MpiWorld::Inside inside(*world_);
   compare(watch, inside);
+  const MPI_Datatype type = type_of(job.dtype());
+  const MPI_Op sum = world_->sum_of(job.dtype());
   for (int64_t begin = 0; begin < job.shards.total(); begin += collective_elements) {
-    const auto count = static_cast<int>(std::min(collective_elements, job.shards.total() - begin));
-    void* out = static_cast<char*>(job.out) + job.out_bytes(begin);
-    const void* in =
-        job.in == job.out ? MPI_IN_PLACE : static_cast<const char*>(job.in) + job.in_bytes(begin);
+    const int64_t count = std::min(collective_elements, job.shards.total() - begin);
+    const void* in = job.in_place() ? MPI_IN_PLACE : flat_range(job.in, begin, count).data;
+    void* out = flat_range(job.out, begin, count).data;
     Requests request;
-    mpi_must(MPI_Iallreduce(in,
-                            out,
-                            count,
-                            type_of(job.dtype),
-                            world_->sum_of(job.dtype),
-                            comm_,
-                            request.add(-1, -1)),
+    mpi_must(MPI_Iallreduce(in, out, count, type, sum, comm_, request.add(-1, -1)),
              "MPI_Iallreduce");
     finish(request, watch, inside);
   }
 }
 
-void MpiTransport::native_reduce_scatter(const ReduceJob& job, void* out, Watch& watch) {
+void MpiTransport::native_reduce_scatter(const ReduceJob& job, const View& out, Watch& watch) {
   const MpiWorld::Inside inside(*world_);
   compare(watch, inside);
+  const MPI_Datatype type = type_of(job.dtype());
+  const MPI_Op sum = world_->sum_of(job.dtype());
   Requests request;
   if (job.shards.total() <= INT_MAX) {
     std::vector<int> counts;
     for (int p = 0; p < size(); ++p)
-      counts.push_back(static_cast<int>(job.shards.count(p)));
-    mpi_must(MPI_Ireduce_scatter(job.in,
-                                 out,
-                                 counts.data(),
-                                 type_of(job.dtype),
-                                 world_->sum_of(job.dtype),
-                                 comm_,
-                                 request.add(-1, -1)),
+      counts.push_back(job.shards.count(p));
+    MPI_Request* handle = request.add(-1, -1);
+    mpi_must(MPI_Ireduce_scatter(job.in.data, out.data, counts.data(), type, sum, comm_, handle),
              "MPI_Ireduce_scatter");
     finish(request, watch, inside);
     return;
   }
   for (int owner = 0; owner < size(); ++owner) {
     for (int64_t begin = 0; begin < job.shards.count(owner); begin += collective_elements) {
-      const auto count =
-          static_cast<int>(std::min(collective_elements, job.shards.count(owner) - begin));
-      const char* in = static_cast<const char*>(job.in_of(owner)) + job.in_bytes(begin);
-      char* sum = static_cast<char*>(out) + job.in_bytes(begin);
-      mpi_must(MPI_Ireduce(in,
-                           sum,
-                           count,
-                           type_of(job.dtype),
-                           world_->sum_of(job.dtype),
-                           owner,
-                           comm_,
-                           request.add(-1, -1)),
-               "MPI_Ireduce");
+      const int64_t count = std::min(collective_elements, job.shards.count(owner) - begin);
+      const void* in = flat_range(job.in_of(owner), begin, count).data;
+      void* to = flat_range(out, begin, count).data;
+      MPI_Request* handle = request.add(-1, -1);
+      mpi_must(MPI_Ireduce(in, to, count, type, sum, owner, comm_, handle), "MPI_Ireduce");
       finish(request, watch, inside);
     }
   }
@@ -420,7 +397,7 @@ std::unique_ptr<Transport> MpiTransport::split(const std::vector<int>& colours,
                                                int group) {
   const MpiWorld::Inside inside(
       *world_);  // every rank has just told its colour, so nobody is waited for
-  const auto self = static_cast<size_t>(rank_);
+  const auto self = rank_;
   MPI_Comm part = MPI_COMM_NULL;
   mpi_must(MPI_Comm_split(comm_, colours[self], keys[self], &part), "MPI_Comm_split");
   return std::make_unique<MpiTransport>(world_, part, members(colours, keys), group);

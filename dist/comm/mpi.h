@@ -31,7 +31,7 @@ class MpiWorld {
   int rank_on_this_host() const { return host_rank_; }
   // What the launcher lets each rank of this host run on.
   std::vector<Processors> processors_on_this_host() const;
-  FlightBoard* board(int rank) const { return boards_[static_cast<size_t>(rank)]; }
+  FlightBoard* board(int rank) const { return boards_[rank]; }
   MPI_Op sum_of(DType dtype) const;
 
   // Ends the job from any thread, once the comm stream has left MPI (it notices within a poll).
@@ -69,7 +69,7 @@ class MpiWorld {
   std::atomic<bool> inside_{false}, ending_{false}, failed_{false};
 };
 
-class MpiTransport final : public Transport {
+class MpiTransport final : public Transport, public HostChannel {
  public:
   MpiTransport(std::shared_ptr<MpiWorld> world,
                MPI_Comm comm,
@@ -79,11 +79,12 @@ class MpiTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(world_ranks_.size()); }
-  int world_rank(int rank) const override { return world_ranks_[static_cast<size_t>(rank)]; }
+  int world_rank(int rank) const override { return world_ranks_[rank]; }
   int group() const override { return number_; }
   int world_size() const override { return world_->size(); }
   FlightBoard* board(int world_rank) override { return world_->board(world_rank); }
 
+  HostChannel& host() override { return *this; }  // MPI moves both alike
   void exchange(const Pieces& send, const Pieces& receive, Watch& watch) override;
   std::optional<NonFinite> reduce_ordered(const ReduceJob& job, Watch& watch) override;
   void reduce_native(const ReduceJob& job, Watch& watch) override;
@@ -125,7 +126,7 @@ class MpiTransport final : public Transport {
                             const std::vector<MPI_Status>& statuses,
                             const Watch& watch);
   void native_all_reduce(const ReduceJob& job, Watch& watch);
-  void native_reduce_scatter(const ReduceJob& job, void* out, Watch& watch);
+  void native_reduce_scatter(const ReduceJob& job, const View& out, Watch& watch);
 
   const std::shared_ptr<MpiWorld> world_;
   MPI_Comm comm_;

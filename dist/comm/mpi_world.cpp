@@ -47,18 +47,18 @@ void MpiWorld::share_boards() {
            "MPI_Comm_split_type");
   mpi_must(MPI_Comm_rank(host_, &host_rank_), "MPI_Comm_rank");
   mpi_must(MPI_Comm_size(host_, &host_size_), "MPI_Comm_size");
-  std::vector<int> ranks(static_cast<size_t>(host_size_));
+  std::vector<int> ranks(host_size_);
   mpi_must(MPI_Allgather(&rank_, 1, MPI_INT, ranks.data(), 1, MPI_INT, host_), "MPI_Allgather");
   void* mine = nullptr;
   mpi_must(MPI_Win_allocate_shared(sizeof(FlightBoard), 1, MPI_INFO_NULL, host_, &mine, &window_),
            "MPI_Win_allocate_shared");
-  boards_.assign(static_cast<size_t>(size_), nullptr);
+  boards_.assign(size_, nullptr);
   for (int i = 0; i < host_size_; ++i) {
     MPI_Aint bytes = 0;
     int unit = 0;
     void* base = nullptr;
     mpi_must(MPI_Win_shared_query(window_, i, &bytes, &unit, &base), "MPI_Win_shared_query");
-    boards_[static_cast<size_t>(ranks[static_cast<size_t>(i)])] = static_cast<FlightBoard*>(base);
+    boards_[ranks[i]] = static_cast<FlightBoard*>(base);
   }
   new (mine) FlightBoard;
   mpi_must(MPI_Barrier(host_), "MPI_Barrier");
@@ -66,14 +66,14 @@ void MpiWorld::share_boards() {
 
 std::vector<Processors> MpiWorld::processors_on_this_host() const {
   constexpr int most = 1024;  // a byte for each processor
-  std::vector<char> mine(most), all(static_cast<size_t>(host_size_ * most));
+  std::vector<char> mine(most), all(host_size_ * most);
   for (const int processor : process_processors()) {
     if (processor < most)
-      mine[static_cast<size_t>(processor)] = 1;
+      mine[processor] = 1;
   }
   mpi_must(MPI_Allgather(mine.data(), most, MPI_CHAR, all.data(), most, MPI_CHAR, host_),
            "MPI_Allgather");
-  std::vector<Processors> sets(static_cast<size_t>(host_size_));
+  std::vector<Processors> sets(host_size_);
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i])
       sets[i / most].push_back(static_cast<int>(i % most));
@@ -122,7 +122,7 @@ MpiStart start_mpi(const std::shared_ptr<CommShared>& shared) {
   shared->stream.enqueue("MPI_Init", [start] {
     start->world = std::make_shared<MpiWorld>();
     start->dealt = deal_processors(start->world->processors_on_this_host(), numa_nodes());
-    run_on(start->dealt[static_cast<size_t>(start->world->rank_on_this_host())]);
+    run_on(start->dealt[start->world->rank_on_this_host()]);
     trace::set_rank(start->world->rank());
   });
   const Event started = shared->stream.record();
@@ -150,7 +150,7 @@ std::unique_ptr<Comm> connect_mpi(const CommOptions& options) {
   trace::set_rank(world->rank());
 
   DeviceOptions device = options.device;
-  const auto here = static_cast<size_t>(world->rank_on_this_host());
+  const auto here = world->rank_on_this_host();
   if (device.threads == 0)
     device.threads = threads_for(dealt, here);
   set_processors(cpu(0), dealt[here]);
@@ -158,7 +158,7 @@ std::unique_ptr<Comm> connect_mpi(const CommOptions& options) {
   configure(cpu(0), device);
 
   const int ranks = world->size();
-  std::vector<int> world_ranks(static_cast<size_t>(ranks));
+  std::vector<int> world_ranks(ranks);
   std::iota(world_ranks.begin(), world_ranks.end(), 0);
   auto comm = std::make_unique<Comm>(
       std::make_unique<MpiTransport>(std::move(world), MPI_COMM_WORLD, std::move(world_ranks), 0),

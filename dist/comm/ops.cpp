@@ -1,6 +1,5 @@
 // The collectives: what each checks, books, and makes of the transport's few moves.
 #include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
 #include "dist/comm/comm.h"
@@ -64,38 +63,68 @@ CommJob job_of(Operation operation, int64_t elements, DType dtype) {
   return job;
 }
 
-Piece piece(const Tensor& x) {
-  return {x.view().data, x.bytes()};
+// rank p's range of a flat tensor, as pieces by rank
+Pieces pieces_of(const Tensor& x, const Shards& shards) {
+  Pieces pieces;
+  for (int p = 0; p < shards.ranks(); ++p)
+    pieces.push_back(piece_of(flat_range(x.view(), shards.offset(p), shards.count(p))));
+  return pieces;
 }
 
-// rank p's range of a flat tensor, as pieces by rank
-Pieces pieces(const Tensor& x, const Shards& shards) {
-  Pieces result;
-  auto* data = static_cast<char*>(x.view().data);
-  const uint64_t size = size_of(x.dtype());
-  for (int p = 0; p < shards.ranks(); ++p) {
-    auto* begin =
-        data ? data + static_cast<uint64_t>(shards.offset(p)) * size : nullptr;  // null on meta
-    result.push_back({begin, static_cast<uint64_t>(shards.count(p)) * size});
-  }
-  return result;
-}
+// What one rank sends to each and receives from each.
+struct Exchange {
+  explicit Exchange(int ranks) : send(ranks), receive(ranks) {}
+  Pieces send;
+  Pieces receive;
+};
 
 // Runs one exchange and books it; `tensors` are those whose memory it uses.
-void set_exchange(
-    CommJob& job, int rank, Pieces send, Pieces receive, std::vector<Tensor> tensors) {
+void set_exchange(CommJob& job, int rank, Exchange exchange, std::vector<Tensor> tensors) {
   job.tensors = std::move(tensors);
   job.traffic.calls = 1;
-  for (size_t p = 0; p < send.size(); ++p) {
-    if (p == static_cast<size_t>(rank))
+  for (int p = 0; p < std::ssize(exchange.send); ++p) {
+    if (p == rank)
       continue;
-    job.traffic.sent += send[p].bytes, job.traffic.received += receive[p].bytes;
+    job.traffic.sent += exchange.send[p].bytes;
+    job.traffic.received += exchange.receive[p].bytes;
   }
-  job.run = [send = std::move(send), receive = std::move(receive)](Transport& transport,
-                                                                   Watch& watch) {
-    transport.exchange(send, receive, watch);
+  job.run = [exchange = std::move(exchange)](Transport& transport, Watch& watch) {
+    transport.exchange(exchange.send, exchange.receive, watch);
     return std::optional<NonFinite>();
   };
+}
+
+// gather and scatter: the whole lies at root, its shards at the ranks.
+CommJob rooted(const Checker& must,
+               const char* what,
+               const Tensor& whole,
+               const Shards& shards,
+               const Tensor& shard,
+               int root) {
+  must.rank(root);
+  must.shards(shards);
+  const int rank = must.comm.rank();
+  must.tensor("the shard", shard, shards.count(rank));
+  Exchange exchange(shards.ranks());
+  const bool gathers = must.operation == Operation::gather;
+  Pieces& of_root = gathers ? exchange.receive : exchange.send;
+  Pieces& to_root = gathers ? exchange.send : exchange.receive;
+  to_root[root] = piece_of(shard.view());
+  if (rank == root) {
+    must.tensor(what, whole, shards.total());
+    must(shard.dtype() == whole.dtype(),
+         "a shard of {}, but {} of {}",
+         name_of(shard.dtype()),
+         what,
+         name_of(whole.dtype()));
+    must.overlap(whole, shard, shards.offset(rank));
+    of_root = pieces_of(whole, shards);
+  }
+  CommJob job = job_of(must.operation, shards.total(), shard.dtype());
+  job.record.root = root;
+  job.record.layout = hash_of(shards);
+  set_exchange(job, rank, std::move(exchange), {whole, shard});
+  return job;
 }
 
 }  // namespace
@@ -125,33 +154,34 @@ CommJob Comm::reduction(const Call& call,
   job.record.layout = hash_of(shards);
   job.record.algorithm = options.algorithm;
   job.record.scale = options.scale;
-  void* from = in.view().data;
-  void* to = out.view().data;
-  const ReduceJob reduce{&kernels, from, to, in.dtype(), out.dtype(), shards, options.scale, all};
+  const View from = flat_range(in.view(), 0, in.numel());
+  const View to = flat_range(out.view(), 0, out.numel());
+  const ReduceJob reduce{&kernels, from, to, shards, options.scale, all};
   const int n = size();
   job.traffic = traffic_of(reduce, options.algorithm, rank());
   job.messages = (options.algorithm == Algorithm::ring ? n - 1 : 1) * (all ? 2 : 1);
-  const bool in_place = reduce.in == reduce.out && reduce.dtype == reduce.out_dtype;
-  if (n == 1 && options.scale == 1 && in_place) {  // the sum is there already
+  if (n == 1 && options.scale == 1 && reduce.in_place()) {  // the sum is there already
     job.run = [](Transport&, Watch&) { return std::optional<NonFinite>(); };
     return job;
   }
-  const Tensor ring =
-      options.algorithm == Algorithm::ring ? ring_buffers(shards, in.dtype()) : Tensor();
+  View ring;
   job.tensors = {in, out};
+  if (options.algorithm == Algorithm::ring && n > 1) {
+    job.tensors.push_back(ring_buffers(shards, in.dtype()));
+    ring = retyped(job.tensors.back().view(), in.dtype());
+  }
   job.run = [reduce, algorithm = options.algorithm, ring](Transport& transport, Watch& watch) {
     if (algorithm == Algorithm::ordered)
       return transport.reduce_ordered(reduce, watch);
     std::optional<NonFinite> found;
     if (!transport.moves_data())
       return found;
-    if (const auto at = first_nonfinite(reduce.dtype, reduce.in, reduce.shards.total())) {
+    if (const auto at = first_nonfinite(*reduce.kernels, reduce.in))
       found = NonFinite{transport.rank(), *at};
-    }
-    if (algorithm == Algorithm::ring)
-      reduce_ring(transport, reduce, ring, watch);
-    else
+    if (algorithm == Algorithm::native)
       transport.reduce_native(reduce, watch);
+    else
+      reduce_ring(transport, reduce, ring, watch);
     return found;
   };
   return job;
@@ -160,8 +190,6 @@ CommJob Comm::reduction(const Call& call,
 // Taken where calls are made, so that books have them in the program's order; a larger one waits
 // for the calls that still work in the smaller.
 Tensor Comm::ring_buffers(const Shards& shards, DType dtype) {
-  if (size() == 1)
-    return {};
   const int64_t bytes = 2 * shards.largest() * static_cast<int64_t>(size_of(dtype));
   if (!ring_.defined() || ring_.numel() < bytes) {
     shared_->stream.synchronize();
@@ -217,11 +245,10 @@ Work Comm::all_gather(const Call& call,
   must.overlap(out, shard, shards.offset(rank()));
   CommJob job = job_of(must.operation, shards.total(), out.dtype());
   job.record.layout = hash_of(shards);
-  set_exchange(job,
-               rank(),
-               Pieces(static_cast<size_t>(size()), piece(shard)),
-               pieces(out, shards),
-               {shard, out});
+  Exchange exchange(size());
+  std::fill(exchange.send.begin(), exchange.send.end(), piece_of(shard.view()));
+  exchange.receive = pieces_of(out, shards);
+  set_exchange(job, rank(), std::move(exchange), {shard, out});
   return issue(call, std::move(job));
 }
 
@@ -230,64 +257,29 @@ Work Comm::broadcast(const Call& call, const Tensor& inout, int root) {
   must.rank(root);
   must.tensor("the tensor", inout, inout.defined() ? inout.numel() : 0);
   CommJob job = job_of(must.operation, inout.numel(), inout.dtype());
-  job.record.root = static_cast<int16_t>(root);
-  Pieces send(static_cast<size_t>(size())), receive(send);
+  job.record.root = root;
+  Exchange exchange(size());
+  const Piece whole = piece_of(inout.view());
   if (rank() == root) {
-    std::fill(send.begin(), send.end(), piece(inout));
-    send[static_cast<size_t>(root)] = {};
+    std::fill(exchange.send.begin(), exchange.send.end(), whole);
+    exchange.send[root] = {};
   } else {
-    receive[static_cast<size_t>(root)] = piece(inout);
+    exchange.receive[root] = whole;
   }
-  set_exchange(job, rank(), std::move(send), std::move(receive), {inout});
+  set_exchange(job, rank(), std::move(exchange), {inout});
   return issue(call, std::move(job));
 }
 
 Work Comm::gather(
     const Call& call, const Tensor& shard, const Shards& shards, const Tensor& out, int root) {
   const Checker must{call, Operation::gather, *this};
-  must.rank(root);
-  must.shards(shards);
-  must.tensor("the shard", shard, shards.count(rank()));
-  CommJob job = job_of(must.operation, shards.total(), shard.dtype());
-  job.record.root = static_cast<int16_t>(root);
-  job.record.layout = hash_of(shards);
-  Pieces send(static_cast<size_t>(size())), receive(send);
-  send[static_cast<size_t>(root)] = piece(shard);
-  if (rank() == root) {
-    must.tensor("the result", out, shards.total());
-    must(shard.dtype() == out.dtype(),
-         "a shard of {} for a result of {}",
-         name_of(shard.dtype()),
-         name_of(out.dtype()));
-    must.overlap(out, shard, shards.offset(rank()));
-    receive = pieces(out, shards);
-  }
-  set_exchange(job, rank(), std::move(send), std::move(receive), {shard, out});
-  return issue(call, std::move(job));
+  return issue(call, rooted(must, "the result", out, shards, shard, root));
 }
 
 Work Comm::scatter(
     const Call& call, const Tensor& in, const Shards& shards, const Tensor& shard, int root) {
   const Checker must{call, Operation::scatter, *this};
-  must.rank(root);
-  must.shards(shards);
-  must.tensor("the shard", shard, shards.count(rank()));
-  CommJob job = job_of(must.operation, shards.total(), shard.dtype());
-  job.record.root = static_cast<int16_t>(root);
-  job.record.layout = hash_of(shards);
-  Pieces send(static_cast<size_t>(size())), receive(send);
-  receive[static_cast<size_t>(root)] = piece(shard);
-  if (rank() == root) {
-    must.tensor("the input", in, shards.total());
-    must(shard.dtype() == in.dtype(),
-         "a shard of {} from an input of {}",
-         name_of(shard.dtype()),
-         name_of(in.dtype()));
-    must.overlap(in, shard, shards.offset(rank()));
-    send = pieces(in, shards);
-  }
-  set_exchange(job, rank(), std::move(send), std::move(receive), {in, shard});
-  return issue(call, std::move(job));
+  return issue(call, rooted(must, "the input", in, shards, shard, root));
 }
 
 Work Comm::all_to_all(const Call& call,
@@ -311,7 +303,10 @@ Work Comm::all_to_all(const Call& call,
        send.count(rank()),
        receive.count(rank()));
   CommJob job = job_of(must.operation, 0, in.dtype());
-  set_exchange(job, rank(), pieces(in, send), pieces(out, receive), {in, out});
+  Exchange exchange(size());
+  exchange.send = pieces_of(in, send);
+  exchange.receive = pieces_of(out, receive);
+  set_exchange(job, rank(), std::move(exchange), {in, out});
   return issue(call, std::move(job));
 }
 
@@ -321,10 +316,10 @@ Work Comm::send(const Call& call, const Tensor& x, int to) {
   must(to != rank(), "rank {} sends to itself", to);
   must.tensor("the tensor", x, x.defined() ? x.numel() : 0);
   CommJob job = job_of(must.operation, x.numel(), x.dtype());
-  job.record.peer = static_cast<int16_t>(to);
-  Pieces send(static_cast<size_t>(size())), none(send);
-  send[static_cast<size_t>(to)] = piece(x);
-  set_exchange(job, rank(), std::move(send), std::move(none), {x});
+  job.record.peer = to;
+  Exchange exchange(size());
+  exchange.send[to] = piece_of(x.view());
+  set_exchange(job, rank(), std::move(exchange), {x});
   return issue(call, std::move(job));
 }
 
@@ -334,10 +329,10 @@ Work Comm::recv(const Call& call, const Tensor& x, int from) {
   must(from != rank(), "rank {} receives from itself", from);
   must.tensor("the tensor", x, x.defined() ? x.numel() : 0);
   CommJob job = job_of(must.operation, x.numel(), x.dtype());
-  job.record.peer = static_cast<int16_t>(from);
-  Pieces none(static_cast<size_t>(size())), receive(none);
-  receive[static_cast<size_t>(from)] = piece(x);
-  set_exchange(job, rank(), std::move(none), std::move(receive), {x});
+  job.record.peer = from;
+  Exchange exchange(size());
+  exchange.receive[from] = piece_of(x.view());
+  set_exchange(job, rank(), std::move(exchange), {x});
   return issue(call, std::move(job));
 }
 

@@ -1,97 +1,31 @@
 #include "dist/comm/reduce.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
 
 namespace sg::dist {
-namespace {
 
-View flat_view(const void* data, DType dtype, int64_t count) {
-  View view{.data = const_cast<void*>(data), .dtype = dtype, .rank = 1};
-  view.shape[0] = count;
-  view.strides[0] = 1;
-  return view;
+std::optional<int64_t> first_nonfinite(const KernelTable& kernels, const View& x) {
+  int64_t first = -1;
+  if (const auto find = kernels.find_nonfinite[x.dtype])
+    find(x, flat_view(&first, DType::i64, 1), {});
+  return first < 0 ? std::nullopt : std::optional(first);
 }
 
-// Vectorised by the compiler for AVX2, which every processor that our kernels run on has.
-#if defined(__x86_64__)
-#define SG_AVX2 __attribute__((target("avx2")))
-#else
-#define SG_AVX2
-#endif
-template <class Word>
-SG_AVX2 bool any_nonfinite(const Word* x, int64_t count, Word exponent) {
-  Word found = 0;
-  for (int64_t i = 0; i < count; ++i)
-    found |= static_cast<Word>((x[i] & exponent) == exponent);
-  return found != 0;
-}
-
-template <class Word>
-std::optional<int64_t> first_nonfinite(const void* data, int64_t count, Word exponent) {
-  const Word* x = static_cast<const Word*>(data);
-  if (!any_nonfinite(x, count, exponent))
-    return std::nullopt;
-  return std::find_if(x, x + count, [=](Word bits) { return (bits & exponent) == exponent; }) - x;
-}
-
-constexpr size_t chunk_bytes =
-    8 * 1024;  // of a chunk's sum, which stays in the first-level cache beside its terms
-
-}  // namespace
-
-std::optional<int64_t> first_nonfinite(DType dtype, const void* x, int64_t count) {
-  switch (dtype) {
-    case DType::f32: return first_nonfinite<uint32_t>(x, count, 0x7f800000u);
-    case DType::f64: return first_nonfinite<uint64_t>(x, count, 0x7ff0000000000000u);
-    case DType::f16: return first_nonfinite<uint16_t>(x, count, 0x7c00u);
-    case DType::bf16: return first_nonfinite<uint16_t>(x, count, 0x7f80u);
-    default: return std::nullopt;
-  }
-}
-
-std::optional<NonFinite> sum_in_rank_order(const ReduceJob& job,
-                                           std::span<const void* const> inputs,
-                                           int64_t count,
-                                           std::span<void* const> outs,
+std::optional<NonFinite> sum_in_rank_order(const KernelTable& kernels,
+                                           std::span<const View> inputs,
+                                           std::span<const View> outs,
+                                           float scale,
                                            int64_t offset) {
-  const auto kernel = job.kernels->tree_sum[job.dtype];
-  alignas(64) std::array<std::byte, chunk_bytes> sum;
-  const auto chunk = static_cast<int64_t>(chunk_bytes / size_of(job.out_dtype));
-  std::vector<View> views(inputs.size());
-  std::optional<NonFinite> found;
-  for (int64_t begin = 0; begin < count; begin += chunk) {
-    const int64_t length = std::min(chunk, count - begin);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      views[i] =
-          flat_view(static_cast<const char*>(inputs[i]) + job.in_bytes(begin), job.dtype, length);
-    }
-    kernel(views.data(),
-           static_cast<int>(views.size()),
-           flat_view(sum.data(), job.out_dtype, length),
-           job.scale,
-           {});
-    // What isn't finite in an input isn't finite in the sum either, so the inputs are searched only
-    // then.
-    if (const auto bad =
-            found ? std::nullopt : first_nonfinite(job.out_dtype, sum.data(), length)) {
-      found = NonFinite{-1, offset + begin + *bad};
-      for (size_t i = 0; i < views.size() && found->rank < 0; ++i) {
-        const auto at = first_nonfinite(job.dtype, views[i].data, length);
-        if (at)
-          found = NonFinite{static_cast<int>(i), offset + begin + *at};
-      }
-    }
-    for (void* out : outs) {
-      std::memcpy(
-          static_cast<char*>(out) + job.out_bytes(begin), sum.data(), job.out_bytes(length));
-    }
-  }
-  return found;
+  int64_t found[] = {-1, -1};
+  const View first = flat_view(found, DType::i64, 2);
+  const auto sum = kernels.tree_sum[inputs[0].dtype];
+  sum(inputs.data(), std::ssize(inputs), outs.data(), std::ssize(outs), scale, first, {});
+  const auto [at, rank] = found;
+  return at < 0 ? std::nullopt : std::optional(NonFinite{static_cast<int>(rank), offset + at});
 }
 
 Tensor reduction_slices(int ranks) {
@@ -114,43 +48,42 @@ std::vector<RingStep> ring_steps(int rank, int ranks, bool all) {
 
 void reduce_ring(Transport& transport,
                  const ReduceJob& job,
-                 const Tensor& buffers,
+                 const View& buffers,
                  Watch& watch,
                  const RingObserver& observe) {
   const int n = transport.size(), rank = transport.rank();
-  if (n == 1) {
-    const void* const own = job.in;
-    sum_in_rank_order(job, {&own, 1}, job.shards.total(), {&job.out, 1}, 0);
-    return;
-  }
-  void* incoming = buffers.view().data;
-  void* partial = static_cast<char*>(incoming) + job.in_bytes(job.shards.largest());
-  ReduceJob unscaled = job;  // of partial sums
-  unscaled.scale = 1, unscaled.out_dtype = job.dtype;
-
-  const auto next = static_cast<size_t>((rank + 1) % n),
-             previous = static_cast<size_t>((rank + n - 1) % n);
-  const auto steps = ring_steps(rank, n, job.all);
-  for (size_t s = 0; s < steps.size(); ++s) {
+  const auto sum = [&](std::initializer_list<View> terms, const View& out, float scale) {
+    sum_in_rank_order(*job.kernels, {terms.begin(), terms.size()}, {&out, 1}, scale, 0);
+  };
+  if (n == 1)
+    return sum({job.in}, job.out, job.scale);
+  const int64_t largest = job.shards.largest();
+  View incoming = flat_range(buffers, 0, largest);
+  View partial = flat_range(buffers, largest, largest);
+  const int next = (rank + 1) % n, previous = (rank + n - 1) % n;
+  const std::vector<RingStep> steps = ring_steps(rank, n, job.all);
+  for (int s = 0; s < std::ssize(steps); ++s) {
     const auto [phase, out, in] = steps[s];
-    Pieces send(static_cast<size_t>(n)), receive(static_cast<size_t>(n));
+    Pieces send(n), receive(n);
     if (phase == RingStep::Phase::all_gather) {
-      send[next] = {job.out_of(out), job.out_bytes(job.shards.count(out))};
-      receive[previous] = {job.out_of(in), job.out_bytes(job.shards.count(in))};
+      send[next] = piece_of(job.out_of(out));
+      receive[previous] = piece_of(job.out_of(in));
       transport.exchange(send, receive, watch);
       if (observe)
-        observe(steps[s], receive[previous].data);
+        observe(steps[s], job.out_of(in));
       continue;
     }
-    send[next] = {s == 0 ? job.in_of(out) : partial, job.in_bytes(job.shards.count(out))};
-    receive[previous] = {incoming, job.in_bytes(job.shards.count(in))};
+    const int64_t count = job.shards.count(in);
+    const View arriving = flat_range(incoming, 0, count);
+    const View leaving = flat_range(partial, 0, job.shards.count(out));
+    send[next] = piece_of(s == 0 ? job.in_of(out) : leaving);
+    receive[previous] = piece_of(arriving);
     transport.exchange(send, receive, watch);
-    const bool last = s == static_cast<size_t>(n) - 2;
-    const void* const terms[] = {incoming, job.in_of(in)};
-    void* const sum = last ? job.out_of(in) : incoming;
-    sum_in_rank_order(last ? job : unscaled, terms, job.shards.count(in), {&sum, 1}, 0);
+    const bool last = s == n - 2;
+    const View to = last ? job.out_of(in) : arriving;
+    sum({arriving, job.in_of(in)}, to, last ? job.scale : 1);
     if (observe)
-      observe(steps[s], sum);
+      observe(steps[s], to);
     std::swap(incoming, partial);
   }
 }

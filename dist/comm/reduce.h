@@ -10,16 +10,17 @@
 
 namespace sg::dist {
 
-// out[i] = round(scale · tree(inputs[·][i])): one kernel call on the calling thread. Any of out's
-// memory may be inputs'. Reports a sum that isn't finite by the first rank whose contribution
-// isn't; `offset` is that of element 0.
-std::optional<NonFinite> sum_in_rank_order(const ReduceJob& job,
-                                           std::span<const void* const> inputs,
-                                           int64_t count,
-                                           std::span<void* const> outs,
+// out[i] = round(scale · tree(inputs[·][i])) for every out: one kernel call on the calling thread.
+// Any of the outs may be an input. Reports the first sum that isn't finite by the first rank whose
+// contribution isn't; `offset` is that of element 0.
+std::optional<NonFinite> sum_in_rank_order(const KernelTable& kernels,
+                                           std::span<const View> inputs,
+                                           std::span<const View> outs,
+                                           float scale,
                                            int64_t offset);
 
-std::optional<int64_t> first_nonfinite(DType dtype, const void* x, int64_t count);
+// Position of the first value that isn't finite; x is dense.
+std::optional<int64_t> first_nonfinite(const KernelTable& kernels, const View& x);
 
 // What an ordered reduction between processes works in: two slices of every rank's terms, (2,
 // ranks, slice_bytes) u8, booked as communication.
@@ -41,13 +42,13 @@ std::vector<RingStep> ring_steps(int rank, int ranks, bool all);
 
 // Told after each step of this rank what it now has of the step's received block: a partial sum, or
 // the whole one.
-using RingObserver = std::function<void(const RingStep& step, const void* block)>;
+using RingObserver = std::function<void(const RingStep& step, const View& block)>;
 
-// Partial sums travel in the input's dtype. `buffers`: memory for two of the largest shard; one
+// Partial sums travel in the input's dtype. `buffers`: two of the largest shard, of that dtype; one
 // rank needs none.
 void reduce_ring(Transport& transport,
                  const ReduceJob& job,
-                 const Tensor& buffers,
+                 const View& buffers,
                  Watch& watch,
                  const RingObserver& observe = {});
 

@@ -40,8 +40,8 @@ Shards Shards::even(int64_t elements, int ranks, int64_t chunk, int first) {
 
 Shards Shards::whole(int64_t elements, int ranks, int owner) {
   check(owner >= 0 && owner < ranks, "shards: no rank {} in a group of {}", owner, ranks);
-  std::vector<int64_t> counts(static_cast<size_t>(ranks), 0);
-  counts[static_cast<size_t>(owner)] = elements;
+  std::vector<int64_t> counts(ranks, 0);
+  counts[owner] = elements;
   return Shards(std::move(counts));
 }
 

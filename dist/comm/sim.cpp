@@ -9,7 +9,7 @@
 namespace sg::dist {
 namespace {
 
-class SimTransport final : public Transport {
+class SimTransport final : public Transport, public HostChannel {
  public:
   SimTransport(int rank, int size, int group, Imitated imitated, SeesShards sees)
       : rank_(rank), size_(size), group_(group), imitated_(imitated), sees_(std::move(sees)) {}
@@ -21,7 +21,8 @@ class SimTransport final : public Transport {
   int group() const override { return group_; }
   int world_size() const override { return size_; }
 
-  // Host messages come back as this rank's own; tensors of a meta device have no data.
+  // Messages come back as this rank's own; tensors of a meta device have no data.
+  HostChannel& host() override { return *this; }
   void exchange(const Pieces& send, const Pieces& receive, Watch&) override {
     for (size_t p = 0; p < receive.size(); ++p) {
       if (receive[p].data && send[p].data)
@@ -40,7 +41,7 @@ class SimTransport final : public Transport {
   std::unique_ptr<Transport> split(const std::vector<int>& colours,
                                    const std::vector<int>&,
                                    int group) override {
-    const auto mine = colours[static_cast<size_t>(rank_)];
+    const auto mine = colours[rank_];
     return std::make_unique<SimTransport>(
         0,
         static_cast<int>(std::count(colours.begin(), colours.end(), mine)),

@@ -11,8 +11,8 @@ ThreadWorld::ThreadWorld(int ranks, double bandwidth, double latency)
     : ranks(ranks),
       bandwidth(bandwidth),
       latency(latency),
-      boards(std::make_unique<FlightBoard[]>(static_cast<size_t>(ranks))),
-      busy(static_cast<size_t>(ranks)) {}
+      boards(std::make_unique<FlightBoard[]>(ranks)),
+      busy(ranks) {}
 
 void ThreadWorld::fail(int rank, const std::string& text, std::exception_ptr cause) noexcept {
   {
@@ -39,7 +39,7 @@ void ThreadTransport::await(std::unique_lock<std::mutex>& lock,
   const auto signs_of = [&](const std::vector<int>& ranks) {
     uint64_t signs = 0;
     for (int rank : ranks)
-      signs += world_->busy[static_cast<size_t>(rank)];
+      signs += world_->busy[rank];
     return signs;
   };
   for (std::vector<int> ranks; !(ranks = awaited()).empty();) {
@@ -137,14 +137,14 @@ class ThreadTransport::Taken {
 };
 
 void ThreadTransport::exchange(const Pieces& send, const Pieces& receive, Watch& watch) {
-  const auto self = static_cast<size_t>(rank_);
+  const auto self = rank_;
   const bool compares = watch.takes_comparison();
   const auto travels = [&](int p, const Piece& piece) {
     return p != rank_ && (piece.bytes > 0 || (compares && watch.meets(p)));
   };
   Posted posted(*this);
   for (int p = 0; p < size(); ++p) {
-    const Piece& piece = send[static_cast<size_t>(p)];
+    const Piece& piece = send[p];
     if (travels(p, piece))
       posted.add(p, watch.call(), piece.data, nullptr, piece.bytes);
   }
@@ -153,7 +153,7 @@ void ThreadTransport::exchange(const Pieces& send, const Pieces& receive, Watch&
   }
   for (int i = 1; i < size(); ++i) {  // each rank begins with another one
     const int from = (rank_ + i) % size();
-    const Piece& piece = receive[static_cast<size_t>(from)];
+    const Piece& piece = receive[from];
     if (!travels(from, piece))
       continue;
     Slot& slot = this->slot(from, rank_);
@@ -192,15 +192,15 @@ std::optional<NonFinite> ThreadTransport::reduce_ordered(const ReduceJob& job, W
     const int64_t count = job.shards.count(p);
     if (p == rank_ || (count == 0 && !compares))
       continue;
-    posted.add(
-        p, watch.call(), job.in_of(p), job.all ? job.out_of(p) : nullptr, job.in_bytes(count));
+    const View term = job.in_of(p);
+    posted.add(p, watch.call(), term.data, job.all ? job.out_of(p).data : nullptr, bytes_of(term));
   }
   std::optional<NonFinite> found;
   if (const int64_t count = job.shards.count(rank_); count > 0 || compares) {
     Taken taken(*world_);
     take_terms(taken, watch);
-    std::vector<const void*> inputs(static_cast<size_t>(size()), job.in_of(rank_));
-    std::vector<void*> outs{job.out_of(rank_)};
+    std::vector<View> inputs(size(), job.in_of(rank_));
+    std::vector<View> outs{job.out_of(rank_)};
     for (int p = 0; p < size(); ++p) {
       if (p == rank_)
         continue;
@@ -217,12 +217,12 @@ std::optional<NonFinite> ThreadTransport::reduce_ordered(const ReduceJob& job, W
             world_rank(p),
             theirs.bytes,
             job.in_bytes(count));
-      inputs[static_cast<size_t>(p)] = theirs.data;
+      inputs[p].data = theirs.data;
       if (job.all)
-        outs.push_back(theirs.result);
+        outs.push_back(flat_view(theirs.result, job.out.dtype, count));
     }
     if (count > 0)
-      found = sum_in_rank_order(job, inputs, count, outs, job.shards.offset(rank_));
+      found = sum_in_rank_order(*job.kernels, inputs, outs, job.scale, job.shards.offset(rank_));
   }
   posted.await_taken(watch);
   return found;
@@ -262,7 +262,7 @@ void ThreadTransport::emulate_link(uint64_t bytes, int messages) {
 
 void ThreadTransport::say_busy() {
   std::lock_guard lock(world_->mutex);
-  ++world_->busy[static_cast<size_t>(world_rank(rank_))];
+  ++world_->busy[world_rank(rank_)];
   world_->changed.notify_all();
 }
 

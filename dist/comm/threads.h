@@ -48,7 +48,7 @@ struct ThreadWorld {
       groups;  // (number, colour) → made by the first rank there
 };
 
-class ThreadTransport final : public Transport {
+class ThreadTransport final : public Transport, public HostChannel {
  public:
   ThreadTransport(std::shared_ptr<ThreadWorld> world,
                   std::shared_ptr<ThreadGroup> group,
@@ -57,13 +57,12 @@ class ThreadTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->world_ranks.size()); }
-  int world_rank(int rank) const override { return group_->world_ranks[static_cast<size_t>(rank)]; }
+  int world_rank(int rank) const override { return group_->world_ranks[rank]; }
   int group() const override { return number_; }
   int world_size() const override { return world_->ranks; }
-  FlightBoard* board(int world_rank) override {
-    return &world_->boards[static_cast<size_t>(world_rank)];
-  }
+  FlightBoard* board(int world_rank) override { return &world_->boards[world_rank]; }
 
+  HostChannel& host() override { return *this; }  // both copy from thread to thread
   void exchange(const Pieces& send, const Pieces& receive, Watch& watch) override;
   std::optional<NonFinite> reduce_ordered(const ReduceJob& job, Watch& watch) override;
   void reduce_native(const ReduceJob& job, Watch& watch) override;
@@ -78,7 +77,7 @@ class ThreadTransport final : public Transport {
  private:
   class Posted;
   class Taken;
-  Slot& slot(int from, int to) { return group_->slots[static_cast<size_t>(from * size() + to)]; }
+  Slot& slot(int from, int to) { return group_->slots[from * size() + to]; }
   void take_terms(Taken& taken, Watch& watch);
   template <class Awaited>
   void await(std::unique_lock<std::mutex>& lock, Watch& watch, const Awaited& awaited);

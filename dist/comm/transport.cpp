@@ -68,14 +68,12 @@ void Watch::compare(const CallRecord& theirs, int rank, int from, int world_from
 
 std::vector<int> Transport::members(const std::vector<int>& colours,
                                     const std::vector<int>& keys) const {
-  const auto at = [](const std::vector<int>& of, int p) { return of[static_cast<size_t>(p)]; };
   std::vector<int> ranks;
   for (int p = 0; p < size(); ++p) {
-    if (at(colours, p) == at(colours, rank()))
+    if (colours[p] == colours[rank()])
       ranks.push_back(p);
   }
-  std::stable_sort(
-      ranks.begin(), ranks.end(), [&](int a, int b) { return at(keys, a) < at(keys, b); });
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) { return keys[a] < keys[b]; });
   for (int& p : ranks)
     p = world_rank(p);
   return ranks;

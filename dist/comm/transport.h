@@ -23,27 +23,28 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;  // one per rank of the group; empty ones don't travel
 
-// A reduction: `in` holds shards.total() elements; `out` as many where all ranks receive the whole,
-// else this rank's shard.
+inline Piece piece_of(const View& x) {
+  return {x.data, bytes_of(x)};
+}
+
+// A reduction: `in` (shards.total()); `out` (the same) where all ranks receive the whole, else this
+// rank's shard. Both dense and one-dimensional.
 struct ReduceJob {
   const KernelTable* kernels;
-  void* in;
-  void* out;
-  DType dtype, out_dtype;
+  View in;
+  View out;
   Shards shards;
   float scale;
   bool all;
 
-  void* in_of(int rank) const { return static_cast<char*>(in) + in_bytes(shards.offset(rank)); }
-  void* out_of(int rank) const {
-    return static_cast<char*>(out) + (all ? out_bytes(shards.offset(rank)) : 0);
+  DType dtype() const { return in.dtype; }
+  View in_of(int rank) const { return flat_range(in, shards.offset(rank), shards.count(rank)); }
+  View out_of(int rank) const {
+    return flat_range(out, all ? shards.offset(rank) : 0, shards.count(rank));
   }
-  uint64_t in_bytes(int64_t elements) const {
-    return static_cast<uint64_t>(elements) * size_of(dtype);
-  }
-  uint64_t out_bytes(int64_t elements) const {
-    return static_cast<uint64_t>(elements) * size_of(out_dtype);
-  }
+  bool in_place() const { return in.data == out.data && in.dtype == out.dtype; }
+  uint64_t in_bytes(int64_t elements) const { return bytes_of(flat_range(in, 0, elements)); }
+  uint64_t out_bytes(int64_t elements) const { return bytes_of(flat_range(out, 0, elements)); }
 };
 
 // What one call is judged by: a clock that warns half-way and throws Error peer at its deadline,
@@ -80,16 +81,25 @@ class Watch {
   bool compares_;
 };
 
+// Messages between hosts: pieces in host memory, whatever device the group computes on.
+class HostChannel {
+ public:
+  virtual ~HostChannel() = default;
+  // Sends send[p] to every rank p and receives receive[p] from it; the own entry is copied. The
+  // first move of a call compares it (Watch::takes_comparison).
+  virtual void exchange(const Pieces& send, const Pieces& receive, Watch& watch) = 0;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
+  virtual HostChannel& host() = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int world_rank(int rank) const = 0;  // what messages name
   virtual int group() const = 0;               // 0: the world
 
-  // Moves of data; the first one of a call compares it (Watch::takes_comparison).
-  // Sends send[p] to every rank p and receives receive[p] from it; the own entry is copied.
+  // Moves of what tensors hold, as HostChannel does for the host's memory.
   virtual void exchange(const Pieces& send, const Pieces& receive, Watch& watch) = 0;
   // Rule 3 of the numerics, by the owner of each shard.
   virtual std::optional<NonFinite> reduce_ordered(const ReduceJob& job, Watch& watch) = 0;

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "dist/comm/reduce.h"
+#include "core/ops.h"
 #include "dist/engines/bucket_engine.h"
 
 namespace sg::dist {
@@ -53,11 +53,10 @@ std::vector<RankReport> BucketEngine::exchange(const std::vector<Tensor>& gradie
 // they arrived.
 void BucketEngine::note_nonfinite(const std::vector<Tensor>& gradients) {
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const Tensor& g = gradients[i];
-    const auto offset = first_nonfinite(g.dtype(), g.view().data, g.numel());
-    if (!offset)
+    const int64_t offset = find_nonfinite(gradients[i]).item<int64_t>();
+    if (offset < 0)
       continue;
-    mine_.nonfinite = NonFinite{0, shards_[i].begin + *offset};
+    mine_.nonfinite = NonFinite{0, shards_[i].begin + offset};
     return;
   }
 }

@@ -135,7 +135,15 @@ void accumulate(const View& x, const View& acc, StreamHandle);
 template <class T>
 void sum_squares(const View& x, const View& partial, StreamHandle);
 template <class T>
-void tree_sum(const View* inputs, int n, const View& out, float scale, StreamHandle);
+void find_nonfinite(const View& x, const View& first, StreamHandle);
+template <class T>
+void tree_sum(const View* inputs,
+              int n,
+              const View* outs,
+              int n_outs,
+              float scale,
+              const View& first,
+              StreamHandle);
 
 // matmul.cpp
 template <class T>

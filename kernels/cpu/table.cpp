@@ -37,6 +37,7 @@ const KernelTable table = {
     .matmul = SG_FLOATS(matmul),
     .matmul_workspace = matmul_workspace,
     .find_outside = {.i32 = find_outside<int32_t>, .i64 = find_outside<int64_t>},
+    .find_nonfinite = SG_FLOATS(find_nonfinite),
     .embedding = SG_FLOATS(embedding),
     .embedding_backward = SG_FLOATS(embedding_backward),
     .embedding_backward_workspace = embedding_backward_workspace,

@@ -3,7 +3,12 @@
 // norm_chunk.
 #include "kernels/update.h"
 
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/nonfinite.h"
 #include "kernels/cpu/runtime/parallel.h"
 #include "kernels/cpu/vec.h"
 
@@ -154,45 +159,107 @@ void sum_squares(const View& x, const View& partial, StreamHandle stream) {
 // holds one subtree per set bit of r + 1, and at the end the subtrees join from the smallest up.
 // `n` is a constant for few ranks, where the counter dissolves into plain sums in registers.
 template <class T, class N, class Out>
-void tree_sum_of(
-    N n, const View* inputs, Out* out, int64_t count, float scale, StreamHandle stream) {
+void add_tree(N n, const View* inputs, Out* out, int64_t begin, int64_t end, float scale) {
   using V = Lanes<T>;
-  parallel_chunks(stream, plan::update(count), [&](int64_t begin, int64_t end, int) {
-    for_lanes<V>(end - begin, [&](int64_t j, auto part) {
-      const int64_t i = begin + j;
-      V subtrees[32];
-      int trees = 0;
-      for (int rank = 0; rank < n; ++rank) {
-        V x = load(inputs[rank].as<T>() + i, part);
-        for (int bits = rank; bits & 1; bits >>= 1)
-          x = subtrees[--trees] + x;
-        subtrees[trees++] = x;
-      }
-      V total = subtrees[--trees];
-      while (trees > 0)
-        total = subtrees[--trees] + total;
-      store(out + i, total * V(scale), part);
-    });
+  for_lanes<V>(end - begin, [&](int64_t j, auto part) {
+    V subtrees[32];
+    int trees = 0;
+    for (int rank = 0; rank < n; ++rank) {
+      V x = load(inputs[rank].as<T>() + begin + j, part);
+      for (int bits = rank; bits & 1; bits >>= 1)
+        x = subtrees[--trees] + x;
+      subtrees[trees++] = x;
+    }
+    V total = subtrees[--trees];
+    while (trees > 0)
+      total = subtrees[--trees] + total;
+    store(out + j, total * V(scale), part);
   });
 }
 
-template <class T>
-void tree_sum(const View* inputs, int n, const View& out, float scale, StreamHandle stream) {
-  const auto sum = [&](auto* y) {
-    switch (n) {
-      case 2:
-        return tree_sum_of<T>(
-            std::integral_constant<int, 2>(), inputs, y, out.numel(), scale, stream);
-      case 4:
-        return tree_sum_of<T>(
-            std::integral_constant<int, 4>(), inputs, y, out.numel(), scale, stream);
-      default: return tree_sum_of<T>(n, inputs, y, out.numel(), scale, stream);
-    }
+template <class T, class Out>
+void add_terms(int n, const View* inputs, Out* out, int64_t begin, int64_t end, float scale) {
+  switch (n) {
+    case 2: return add_tree<T>(std::integral_constant<int, 2>(), inputs, out, begin, end, scale);
+    case 4: return add_tree<T>(std::integral_constant<int, 4>(), inputs, out, begin, end, scale);
+    default: return add_tree<T>(n, inputs, out, begin, end, scale);
+  }
+}
+
+// A block of the sum stays in the first-level cache beside its terms while it is looked over and
+// copied to where it is wanted.
+constexpr int64_t sum_block_bytes = 8 * 1024;
+
+template <class T, class Out>
+void tree_sum_of(const View* inputs,
+                 int n,
+                 const View* outs,
+                 int n_outs,
+                 float scale,
+                 const View& first,
+                 StreamHandle stream) {
+  constexpr int64_t block = sum_block_bytes / static_cast<int64_t>(sizeof(Out));
+  std::mutex mutex;
+  int64_t found = -1, culprit = -1;
+  // Before the sum is copied: a place may be an input's.
+  const auto note = [&](int64_t at) {
+    const std::lock_guard lock(mutex);
+    if (found >= 0 && found < at)
+      return;
+    found = at;
+    culprit = -1;
+    for (int i = 0; i < n && culprit < 0; ++i)
+      culprit = first_nonfinite(inputs[i].as<T>() + at, 1) < 0 ? -1 : i;
   };
-  if (out.dtype == dtype_of<T>)
-    sum(out.as<T>());
+  parallel_chunks(stream, plan::update(outs[0].numel()), [&](int64_t begin, int64_t end, int) {
+    alignas(64) Out sum[block];
+    for (int64_t i = begin; i < end; i += block) {
+      const int64_t count = end - i < block ? end - i : block;
+      add_terms<T>(n, inputs, sum, i, i + count, scale);
+      const int64_t at = first.data ? first_nonfinite(sum, count) : -1;
+      if (at >= 0)
+        note(i + at);
+      for (int k = 0; k < n_outs; ++k)
+        std::memcpy(outs[k].as<Out>() + i, sum, static_cast<size_t>(count) * sizeof(Out));
+    }
+  });
+  if (first.data) {
+    first.as<int64_t>()[0] = found;
+    first.as<int64_t>()[1] = culprit;
+  }
+}
+
+template <class T>
+void tree_sum(const View* inputs,
+              int n,
+              const View* outs,
+              int n_outs,
+              float scale,
+              const View& first,
+              StreamHandle stream) {
+  if (outs[0].dtype == dtype_of<T>)
+    tree_sum_of<T, T>(inputs, n, outs, n_outs, scale, first, stream);
   else if constexpr (!std::is_same_v<T, double>)
-    sum(out.as<float>());
+    tree_sum_of<T, float>(inputs, n, outs, n_outs, scale, first, stream);
+}
+
+// Lowers `first`, which is −1 or a position, to `at`; from several threads.
+void lower(std::atomic<int64_t>& first, int64_t at) {
+  int64_t known = first.load(std::memory_order_relaxed);
+  while ((known < 0 || at < known) &&
+         !first.compare_exchange_weak(known, at, std::memory_order_relaxed)) {
+  }
+}
+
+template <class T>
+void find_nonfinite(const View& x, const View& first, StreamHandle stream) {
+  std::atomic<int64_t> found{-1};
+  parallel_chunks(stream, plan::update(x.numel()), [&](int64_t begin, int64_t end, int) {
+    const int64_t at = first_nonfinite(x.as<T>() + begin, end - begin);
+    if (at >= 0)
+      lower(found, begin + at);
+  });
+  *first.as<int64_t>() = found;
 }
 
 #define SG_FOR_GRADIENTS(kernel, ...)       \
@@ -214,6 +281,7 @@ SG_FOR_GRADIENTS(
     lion, const View&, const View&, const View&, const View&, const LionOptions&, StreamHandle)
 SG_FOR_GRADIENTS(sum_squares, const View&, const View&, StreamHandle)
 SG_FOR_FLOATS(accumulate, const View&, const View&, StreamHandle)
-SG_FOR_FLOATS(tree_sum, const View*, int, const View&, float, StreamHandle)
+SG_FOR_FLOATS(tree_sum, const View*, int, const View*, int, float, const View&, StreamHandle)
+SG_FOR_FLOATS(find_nonfinite, const View&, const View&, StreamHandle)
 
 }  // namespace sg::kernels::SG_ISA

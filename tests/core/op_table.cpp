@@ -371,6 +371,9 @@ std::vector<OpRow> update_rows() {
          return Tensors{vector(n), vector(n), vector(n)};
        },
        [](const Tensors& x) { return Tensors{tree_sum(x, 1, DType::f32)}; }},
+      {"find_nonfinite",
+       [](int64_t n) { return Tensors{vector(n)}; },
+       [](const Tensors& x) { return Tensors{find_nonfinite(x[0])}; }},
   };
 }
 

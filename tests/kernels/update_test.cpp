@@ -320,7 +320,8 @@ TEST(Update, TreeSumAddsAdjacentPairs) {
         }
         Array y(out, {1003});
         const float scale = 1.0f / static_cast<float>(ranks);
-        table->tree_sum[in](views.data(), ranks, y.view(), scale, {&pool(2)});
+        const View to = y.view();
+        table->tree_sum[in](views.data(), ranks, &to, 1, scale, {}, {&pool(2)});
         for (int64_t i = 0; i < 1003; ++i) {
           std::vector<float> terms;
           for (const Array& x : inputs)
@@ -328,6 +329,38 @@ TEST(Update, TreeSumAddsAdjacentPairs) {
           const float want = adjacent_pairs(terms) * scale;
           ASSERT_EQ(y[i], out == DType::f32 ? want : static_cast<float>(bf16(want)))
               << ranks << " ranks";
+        }
+      }
+    }
+  }
+}
+
+// One pass gives the sum to several places, one of them an input, and says where it isn't finite.
+TEST(Update, TreeSumWritesEveryPlaceAndNamesTheFirstValueThatIsntFinite) {
+  constexpr int64_t n = 70001;
+  for (const KernelTable* table : tables()) {
+    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+      for (const int64_t bad : {int64_t{-1}, int64_t{0}, int64_t{5000}, n - 1}) {
+        Array a(type, {n}), b(type, {n}), apart(DType::f32, {n}), again(DType::f32, {n});
+        a.random(1);
+        b.random(2);
+        if (bad >= 0)
+          b.set(bad, bad % 2 ? INFINITY : -NAN);
+        int64_t first[2] = {7, 7};
+        const View at = flat_view(first, DType::i64, 2);
+        const View inputs[] = {a.view(), b.view()};
+        const View outs[] = {apart.view(), again.view()};
+        table->tree_sum[type](inputs, 2, outs, 2, 0.5f, at, {&pool(2)});
+        EXPECT_EQ(first[0], bad);
+        EXPECT_EQ(first[1], bad < 0 ? -1 : 1);
+        EXPECT_TRUE(apart.same_bits(again));
+        table->find_nonfinite[type](b.view(), at, {&pool(2)});
+        EXPECT_EQ(first[0], bad);
+        const View in_place = a.view();
+        table->tree_sum[type](inputs, 2, &in_place, 1, 0.5f, {}, {&pool(2)});
+        for (int64_t i = 0; i < n; i += 997) {
+          const bool finite = i != bad;
+          ASSERT_TRUE(!finite || std::abs(a[i] - apart[i]) <= epsilon(type) * std::abs(apart[i]));
         }
       }
     }
