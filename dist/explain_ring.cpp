@@ -53,7 +53,7 @@ std::string holdings(const std::vector<std::vector<Contributors>>& held) {
 std::string step_text(const RingTrace& trace, size_t s) {
   std::string text;
   for (int rank = 0; rank < trace.ranks; ++rank) {
-    const auto& moves = trace.moves[static_cast<size_t>(rank)];
+    const auto& moves = trace.moves[rank];
     const int next = (rank + 1) % trace.ranks;
     const int block = moves[s].step.send;
     const Contributors sent = s == 0 ? Contributors{1} << rank : moves[s - 1].received;
@@ -61,7 +61,7 @@ std::string step_text(const RingTrace& trace, size_t s) {
                         rank,
                         sum_text(block, sent),
                         next,
-                        sum_text(block, trace.moves[static_cast<size_t>(next)][s].received));
+                        sum_text(block, trace.moves[next][s].received));
   }
   return text;
 }
@@ -71,7 +71,7 @@ std::string owners_text(const RingTrace& trace) {
   std::string text;
   for (int rank = 0; rank < trace.ranks; ++rank)
     for (int block = 0; block < trace.ranks; ++block)
-      if (trace.after_scatter[static_cast<size_t>(rank)][static_cast<size_t>(block)] == all)
+      if (trace.after_scatter[rank][block] == all)
         text += fmt::format(
             "{}rank {} has the sum of block {}", text.empty() ? "" : ", ", rank, letter(block));
   return text;
@@ -81,18 +81,17 @@ std::string owners_text(const RingTrace& trace) {
 
 RingTrace trace_ring(int ranks) {
   check(2 <= ranks && ranks <= 8, "ring: from 2 to 8 ranks can be shown, not {}", ranks);
-  const auto n = static_cast<size_t>(ranks);
-  RingTrace trace{ranks, std::vector<std::vector<RingTrace::Move>>(n), {}, {}};
-  trace.after_scatter.resize(n), trace.after_gather.resize(n);
+  RingTrace trace{ranks, std::vector<std::vector<RingTrace::Move>>(ranks), {}, {}};
+  trace.after_scatter.resize(ranks);
+  trace.after_gather.resize(ranks);
   const auto world = std::make_shared<ThreadWorld>(ranks, 0, 0);
   const auto group = std::make_shared<ThreadGroup>();
   for (int rank = 0; rank < ranks; ++rank)
     group->world_ranks.push_back(rank);
-  group->slots.resize(n * n);
+  group->slots.resize(ranks * ranks);
 
   run_threads(ranks, [&](Comm& comm) {
     const int rank = comm.rank();
-    const auto self = static_cast<size_t>(rank);
     const Tensor x = full({ranks}, 1 << rank);
     const View all = x.view();
     const ReduceJob job{
@@ -103,11 +102,11 @@ RingTrace trace_ring(int ranks) {
     Watch watch(record, rank, 60, false);
     const Tensor buffers = empty({2});
     reduce_ring(transport, job, buffers.view(), watch, [&](const RingStep& step, const View& got) {
-      trace.moves[self].push_back({step, contributors(*got.as<float>())});
-      if (trace.moves[self].size() == n - 1)
-        trace.after_scatter[self] = contents(x);
+      trace.moves[rank].push_back({step, contributors(*got.as<float>())});
+      if (std::ssize(trace.moves[rank]) == ranks - 1)
+        trace.after_scatter[rank] = contents(x);
     });
-    trace.after_gather[self] = contents(x);
+    trace.after_gather[rank] = contents(x);
   });
   return trace;
 }
@@ -116,12 +115,11 @@ std::string explain_ring(int ranks) {
   const RingTrace trace = trace_ring(ranks);
   std::vector<std::vector<Contributors>> start;
   for (int rank = 0; rank < ranks; ++rank)
-    start.emplace_back(static_cast<size_t>(ranks), Contributors{1} << rank);
+    start.emplace_back(ranks, Contributors{1} << rank);
   std::string text = fmt::format(
       "Ring all-reduce on {} ranks: the tensor is cut into {} blocks, A to {}; B0+B1 is block B "
-      "summed over ranks 0 "
-      "and "
-      "1.\nEvery rank sends to the next one and receives from the previous one at the same "
+      "summed over ranks 0 and 1.\n"
+      "Every rank sends to the next one and receives from the previous one at the same "
       "time.\n\nAt the start:\n{}",
       ranks,
       ranks,

@@ -66,7 +66,7 @@ class ThreadRanks {
     check_timeout(options.timeout);
     for (int rank = 0; rank < world_->ranks; ++rank)
       group_->world_ranks.push_back(rank);
-    group_->slots.resize(static_cast<size_t>(world_->ranks * world_->ranks));
+    group_->slots.resize(world_->ranks * world_->ranks);
   }
 
   // `stuck` is called when ranks go on computing long after another has failed; threads can't be
@@ -134,7 +134,7 @@ class ThreadRanks {
       return std::nullopt;
     std::string record;
     for (int rank = 0; rank < world_->ranks; ++rank) {
-      record += format_board(rank, world_->boards[static_cast<size_t>(rank)]);
+      record += format_board(rank, world_->boards[rank]);
     }
     if (!record.empty())
       record = "last calls, latest first:\n" + record;
@@ -165,11 +165,11 @@ void report(int ranks, int rank, const std::exception_ptr& error, const std::str
 int launch_threads(const CommOptions& options, const std::function<void(Comm&)>& fn) {
   const int ranks = std::max(options.ranks, 1);
   ThreadRanks threads(options, fn);
-  const std::vector<Processors> allowed(static_cast<size_t>(ranks), process_processors());
+  const std::vector<Processors> allowed(ranks, process_processors());
   const std::vector<Processors> dealt = deal_processors(allowed, numa_nodes());
   for (int rank = 0; rank < ranks; ++rank) {
     DeviceOptions device = options.device;
-    const auto i = static_cast<size_t>(rank);
+    const int i = rank;
     if (device.threads == 0)
       device.threads = threads_for(dealt, i);
     set_processors(cpu(rank), dealt[i]);

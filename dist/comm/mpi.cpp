@@ -15,7 +15,7 @@ namespace {
 
 enum Tag { pieces_tag = 1, terms_tag, sums_tag, call_tag };
 
-constexpr uint64_t message_bytes =
+constexpr int64_t message_bytes =
     uint64_t{1} << 30;  // MPI counts in int: larger pieces travel as several messages
 constexpr int64_t collective_elements = int64_t{1} << 30;  // likewise
 
@@ -50,6 +50,17 @@ std::string text_of(int error) {
   return {text, static_cast<size_t>(length)};
 }
 
+// send(data, count) for each message that a piece travels in.
+template <class Send>
+void for_messages(const Piece& piece, Send send) {
+  const int64_t bytes = piece.bytes;
+  const View all = flat_view(piece.data, DType::u8, bytes);
+  for (int64_t begin = 0; begin < bytes; begin += message_bytes) {
+    const int64_t count = std::min(message_bytes, bytes - begin);
+    send(flat_range(all, begin, count).data, count);
+  }
+}
+
 }  // namespace
 
 void mpi_must(int error, const char* function) {
@@ -79,20 +90,16 @@ MPI_Request* MpiTransport::Requests::add(int peer, int expected) {
 }
 
 void MpiTransport::send(Requests& requests, int to, int tag, const Piece& piece) {
-  for (uint64_t begin = 0; begin < piece.bytes; begin += message_bytes) {
-    const auto count = static_cast<int>(std::min(message_bytes, piece.bytes - begin));
-    const char* data = static_cast<const char*>(piece.data) + begin;
+  for_messages(piece, [&](void* data, int count) {
     mpi_must(MPI_Isend(data, count, MPI_BYTE, to, tag, comm_, requests.add(to, -1)), "MPI_Isend");
-  }
+  });
 }
 
 void MpiTransport::receive(Requests& requests, int from, int tag, const Piece& piece) {
-  for (uint64_t begin = 0; begin < piece.bytes; begin += message_bytes) {
-    const auto count = static_cast<int>(std::min(message_bytes, piece.bytes - begin));
-    char* data = static_cast<char*>(piece.data) + begin;
-    mpi_must(MPI_Irecv(data, count, MPI_BYTE, from, tag, comm_, requests.add(from, count)),
-             "MPI_Irecv");
-  }
+  for_messages(piece, [&](void* data, int count) {
+    MPI_Request* handle = requests.add(from, count);
+    mpi_must(MPI_Irecv(data, count, MPI_BYTE, from, tag, comm_, handle), "MPI_Irecv");
+  });
 }
 
 std::vector<int> MpiTransport::awaited(const Requests& requests) const {

@@ -13,12 +13,12 @@ const char* name_of(Operation operation) {
                                                   "send",
                                                   "recv",
                                                   "barrier"};
-  return names[static_cast<int>(operation)];
+  return names[index_of(operation)];
 }
 
 const char* name_of(Phase phase) {
   constexpr const char* names[phase_count] = {"setup", "step", "metrics", "check", "eval", "save"};
-  return names[static_cast<int>(phase)];
+  return names[index_of(phase)];
 }
 
 Traffic& Traffic::operator+=(const Traffic& other) {
@@ -28,7 +28,7 @@ Traffic& Traffic::operator+=(const Traffic& other) {
 
 void TrafficLedger::add(Operation operation, Phase phase, const Traffic& traffic) {
   std::lock_guard lock(mutex_);
-  table_[static_cast<size_t>(operation)][static_cast<size_t>(phase)] += traffic;
+  table_[index_of(operation)][index_of(phase)] += traffic;
 }
 
 void TrafficLedger::add_busy(double seconds) {
@@ -53,13 +53,13 @@ TrafficTable TrafficLedger::table() const {
 }
 
 Traffic TrafficLedger::of(Operation operation, Phase phase) const {
-  return table()[static_cast<size_t>(operation)][static_cast<size_t>(phase)];
+  return table()[index_of(operation)][index_of(phase)];
 }
 
 Traffic TrafficLedger::total(Phase phase) const {
   Traffic sum;
   for (const auto& phases : table())
-    sum += phases[static_cast<size_t>(phase)];
+    sum += phases[index_of(phase)];
   return sum;
 }
 

@@ -35,6 +35,13 @@ struct Traffic {
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };
 
+constexpr int index_of(Operation operation) {
+  return static_cast<int>(operation);
+}
+constexpr int index_of(Phase phase) {
+  return static_cast<int>(phase);
+}
+
 // operation → phase → traffic.
 using TrafficTable = std::array<std::array<Traffic, phase_count>, operation_count>;
 
