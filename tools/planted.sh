@@ -31,7 +31,7 @@ for patch in "${patches[@]}"; do
   tests=$(header Test "$patch")
   patch_file=$(realpath "$patch")
   build_and_run "$target" "$tests" || { cat "$log"; echo "$patch: $tests fails without the fault"; exit 1; }
-  patch -d "$source" -p1 -s --no-backup-if-mismatch <"$patch_file"
+  patch -d "$source" -p1 -F0 -s --no-backup-if-mismatch <"$patch_file"
   if build_and_run "$target" "$tests"; then
     echo "$patch: NOT CAUGHT by $tests"
     uncaught=1

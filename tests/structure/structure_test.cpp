@@ -378,7 +378,7 @@ TEST(Structure, PlantedFaultsStillApply) {
   for (const auto& entry : fs::directory_iterator(root / "tests/planted")) {
     const std::string file = entry.path().string();
     const auto [applies, report] =
-        run("patch --dry-run -s -f -p1 -d '" + root.string() + "' < '" + file + "'");
+        run("patch --dry-run -s -f -F0 -p1 -d '" + root.string() + "' < '" + file + "'");
     EXPECT_TRUE(applies) << file << ": " << report;
   }
 }
