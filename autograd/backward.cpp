@@ -36,7 +36,7 @@ class Pass {
 
   // `region`: the running node that the roots' graph was recorded in; null for the pass's own
   // graph.
-  void run(std::span<const Variable> roots, std::span<const Tensor> gradients, Node* region);
+  void run(std::vector<Variable> roots, std::vector<Tensor> gradients, Node* region);
   std::vector<Variable> complete_leaves() { return std::move(complete_); }
   void undo_units();  // those that it has entered and not left
 
@@ -53,7 +53,7 @@ class Pass {
   void visit(const Edge& edge, Nodes& nodes);
   Nodes collect(std::span<const Variable> roots);
   void run(Node& node);
-  void settle(Node& node, size_t first);
+  void settle(Node& node);
   void add(const Edge& edge, Contribution contribution);
   void add_to_leaf(const std::shared_ptr<VariableState>& leaf, Contribution contribution);
   void use_done(const std::shared_ptr<VariableState>& leaf);
@@ -74,11 +74,6 @@ class Pass {
 thread_local Pass* Pass::current_ = nullptr;
 std::atomic<uint64_t> Pass::passes_{0};
 
-Edge edge_of(const Variable& root) {
-  const auto& state = Graph::shared_state(root);
-  return state->node ? Edge{state->node, state->result, nullptr} : Edge{nullptr, 0, state};
-}
-
 // ---- before the pass: which nodes, how many uses of each leaf, how many ops of each unit's call
 
 void Pass::visit(const Edge& edge, Nodes& nodes) {
@@ -92,7 +87,7 @@ void Pass::visit(const Edge& edge, Nodes& nodes) {
         "run forward again",
         node.op);
   node.pass = id_;
-  node.unsettled = node.inputs.size();
+  node.settled = false;
   node.gradients.assign(node.results.size(), {});
   if (UnitCall* unit = node.unit.get()) {
     if (unit->pass != id_)
@@ -105,7 +100,7 @@ void Pass::visit(const Edge& edge, Nodes& nodes) {
 Pass::Nodes Pass::collect(std::span<const Variable> roots) {
   Nodes nodes;
   for (const Variable& root : roots)
-    visit(edge_of(root), nodes);
+    visit(edge_to(root), nodes);
   for (size_t i = 0; i < nodes.size(); ++i) {
     for (const Edge& edge : nodes[i]->inputs)
       visit(edge, nodes);
@@ -118,16 +113,18 @@ Pass::Nodes Pass::collect(std::span<const Variable> roots) {
 
 // ---- the pass
 
-void Pass::run(std::span<const Variable> roots, std::span<const Tensor> gradients, Node* region) {
+void Pass::run(std::vector<Variable> roots, std::vector<Tensor> gradients, Node* region) {
   Nodes nodes = collect(roots);
   if (region)
-    settle(*region, 1);  // the graph inside counts the captured leaves from here on, use by use
+    settle(*region);  // the graph inside counts their uses from here on, one by one
   for (size_t i = 0; i < roots.size(); ++i) {
+    const Edge edge = edge_to(roots[i]);
     if (gradients[i].defined())
-      add(edge_of(roots[i]), gradients[i]);
-    if (roots[i].is_leaf())
-      use_done(Graph::shared_state(roots[i]));
+      add(edge, std::move(gradients[i]));
+    if (edge.leaf)
+      use_done(edge.leaf);
   }
+  roots.clear();  // their values aren't needed
   while (!nodes.empty()) {
     const std::shared_ptr<Node> node = std::move(nodes.back());
     nodes.pop_back();
@@ -163,21 +160,21 @@ void Pass::run(Node& node) {
     if (node.inputs[i].leaf)
       add(node.inputs[i], std::move(contributions[i]));
   }
-  settle(node, 0);
+  settle(node);
   finish_unit(node);
   if (!retain_graph_)
     node.inputs.clear();
   running_ = outer;
 }
 
-// Counts down the node's uses of leaves from input `first` on, each once; a leaf whose last use
-// this was is complete.
-void Pass::settle(Node& node, size_t first) {
-  for (size_t i = first; i < node.unsettled; ++i) {
-    if (node.inputs[i].leaf)
-      use_done(node.inputs[i].leaf);
+// Counts down the node's uses of leaves, each once; a leaf whose last use this was is complete.
+void Pass::settle(Node& node) {
+  if (std::exchange(node.settled, true))
+    return;
+  for (const Edge& edge : node.inputs) {
+    if (edge.leaf)
+      use_done(edge.leaf);
   }
-  node.unsettled = std::min(node.unsettled, first);
 }
 
 void Pass::add(const Edge& edge, Contribution contribution) {
@@ -210,8 +207,6 @@ void Pass::add(const Edge& edge, Contribution contribution) {
 
 void Pass::add_to_leaf(const std::shared_ptr<VariableState>& leaf, Contribution contribution) {
   Tensor& sum = leaves_[leaf.get()].gradient;
-  if (leaf->activation)
-    return accumulate(sum, std::move(contribution), leaf->tensor.device());
   if (sum.defined())
     return contribution.write(sum, true);
   sum = leaf->slot.first(Graph::variable(leaf), std::move(contribution));
@@ -227,8 +222,6 @@ void Pass::use_done(const std::shared_ptr<VariableState>& leaf) {
   } else {
     leaf->gradient = std::move(gradient);
   }
-  if (leaf->activation)
-    return;
   complete_.push_back(Graph::variable(leaf));
   const auto hooks = leaf->hooks;  // a hook may remove itself
   for (const auto& [id, hook] : hooks)
@@ -297,7 +290,7 @@ std::vector<Variable> backward(const Variable& root, const BackwardOptions& opti
   }
   Pass pass(options.retain_graph);
   try {
-    pass.run({&root, 1}, {&seed, 1}, nullptr);
+    pass.run({root}, {std::move(seed)}, nullptr);
   } catch (...) {
     pass.undo_units();
     throw;
@@ -305,11 +298,24 @@ std::vector<Variable> backward(const Variable& root, const BackwardOptions& opti
   return pass.complete_leaves();
 }
 
-void backward_inside(std::span<const Variable> roots, std::span<const Tensor> gradients) {
+Variable running_input(size_t i, const Tensor& value) {
+  const Pass* const pass = Pass::current();
+  invariant(pass && pass->running(), "running_input: no backward function is running");
+  const Edge& edge = pass->running()->inputs[i];
+  auto state = std::make_shared<VariableState>();
+  state->tensor = value;
+  state->requires_grad = edge.node || edge.leaf;
+  state->node = edge.node;
+  state->result = edge.result;
+  state->stands_for = edge.leaf;
+  return Graph::variable(std::move(state));
+}
+
+void backward_inside(std::vector<Variable> roots, std::vector<Tensor> gradients) {
   Pass* const pass = Pass::current();
   invariant(pass && pass->running(),
             "backward_inside: no backward function is running on this thread");
-  pass->run(roots, gradients, pass->running());
+  pass->run(std::move(roots), std::move(gradients), pass->running());
 }
 
 const char* running_op() {

@@ -48,6 +48,8 @@ class Contribution {
 };
 using Gradients = std::vector<Contribution>;
 
+struct Remake;  // graph.h
+
 // A tensor kept for backward. Reading it checks that nothing changed it in place since; its memory
 // may have been released and gathered again in between. Holds no variable, so it keeps no graph
 // alive.
@@ -57,10 +59,10 @@ class Saved {
   Saved(const Variable& x);
   Saved(const Tensor& x) : tensor_(x), version_(x.defined() ? x.version() : 0) {}
 
-  bool defined() const { return tensor_.defined(); }
+  bool defined() const;
   bool wanted() const { return wanted_; }  // the variable needs a gradient
-  const Shape& shape() const { return tensor_.shape(); }
-  DType dtype() const { return tensor_.dtype(); }
+  const Shape& shape() const;
+  DType dtype() const;
   // Usage error naming the running op and the variable if the tensor was changed in place.
   const Tensor& tensor() const;
 
@@ -69,6 +71,7 @@ class Saved {
   uint64_t version_ = 0;
   bool wanted_ = false;
   std::shared_ptr<VariableState> leaf_;  // for its name; null for results of ops
+  std::shared_ptr<Remake> remake_;       // in the place of the tensor (RemakeScope, recompute.h)
 };
 
 // Makes `out` a variable that came from `inputs` (undefined ones are allowed). `backward` takes the

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/ops.h"
+#include "core/trace.h"
 
 namespace sg {
 namespace {
@@ -23,16 +24,16 @@ void collect(std::span<const Variable> inputs) {
   }
 }
 
+}  // namespace
+
 Edge edge_to(const Variable& x) {
   if (!x.requires_grad())
     return {};
   const auto& state = Graph::shared_state(x);
   if (state->node)
     return {state->node, state->result, nullptr};
-  return {nullptr, 0, state};
+  return {nullptr, 0, state->stands_for ? state->stands_for : state};
 }
-
-}  // namespace
 
 bool Graph::records(std::span<const Variable> inputs) {
   if (collected && !grad_enabled())
@@ -110,14 +111,37 @@ std::vector<Variable> Graph::add(const char* op,
 Saved::Saved(const Variable& x) {
   if (!x.defined())
     return;
+  wanted_ = x.requires_grad();
+  const auto& remake = Graph::state(x).remake;
+  if (remake && remake->unit == current_unit_call().get()) {
+    remake_ = remake;
+    return;
+  }
   tensor_ = x.tensor();
   version_ = tensor_.version();
-  wanted_ = x.requires_grad();
   if (x.is_leaf())
     leaf_ = Graph::shared_state(x);
 }
 
+bool Saved::defined() const {
+  return remake_ || tensor_.defined();
+}
+const Shape& Saved::shape() const {
+  return remake_ ? remake_->shape : tensor_.shape();
+}
+DType Saved::dtype() const {
+  return remake_ ? remake_->dtype : tensor_.dtype();
+}
+
 const Tensor& Saved::tensor() const {
+  if (remake_) {
+    if (!remake_->made.defined()) {
+      const trace::Span span("recompute");
+      const RecomputeTimer timer;
+      remake_->made = remake_->make();
+    }
+    return remake_->made;
+  }
   if (tensor_.defined() && tensor_.version() != version_) [[unlikely]] {
     const std::string& name = leaf_ ? leaf_->name : tensor_.storage()->name();
     fail(ErrorKind::usage,

@@ -1,5 +1,6 @@
 // The graph behind the handles. Internal to autograd/*.cpp.
 #pragma once
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,12 +38,21 @@ struct Node {
   // State of the pass that visited it last.
   uint64_t pass = 0;
   std::vector<Tensor> gradients;  // of the results
-  size_t unsettled = 0;           // its uses of leaves are counted down from this input on
+  bool settled = false;           // its uses of leaves are counted down
 
   Node() = default;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
   ~Node();
+};
+
+// How backward makes a result of an op again, for ops of the same unit's call that read it.
+struct Remake {
+  Shape shape;
+  DType dtype;
+  const UnitCall* unit = nullptr;
+  std::function<Tensor()> make;
+  Tensor made;  // once some op has asked for it
 };
 
 struct VariableState {
@@ -58,8 +68,10 @@ struct VariableState {
   Tensor gradient;
   GradientSlot slot;
   std::vector<std::pair<uint64_t, GradientHook>> hooks;
-  bool activation = false;  // the input of a recomputed region: its gradient is an activation's and
-                            // isn't reported
+  // Stands for that leaf with a value of its own: the input of a region that is computed again.
+  std::shared_ptr<VariableState> stands_for;
+
+  std::shared_ptr<Remake> remake;  // of an op's result; null: ops that save it keep the tensor
 };
 
 // The op whose backward function is running on this thread, for messages.
@@ -78,9 +90,39 @@ class LeafCollector {
   std::vector<Variable>* const previous_;
 };
 
-// Runs graphs that were recorded inside a running backward function, as a part of its pass. The
-// running op's inputs from the second on are leaves that these graphs use: from now on each of
-// their uses counts by itself. gradients[i] belongs to roots[i].
-void backward_inside(std::span<const Variable> roots, std::span<const Tensor> gradients);
+Edge edge_to(const Variable& x);
+
+// ---- within a running backward function
+// Its i-th input with this value: what is computed of it adds to that input's gradient at once.
+Variable running_input(size_t i, const Tensor& value);
+// Runs graphs that were recorded inside, as a part of the pass. The running op's inputs are what
+// these graphs use: from now on each of their uses counts by itself. gradients[i] belongs to
+// roots[i].
+void backward_inside(std::vector<Variable> roots, std::vector<Tensor> gradients);
+
+// ---- recompute.cpp
+bool remakes();  // a RemakeScope lives on this thread
+class RecomputeTimer {
+ public:
+  RecomputeTimer();
+  ~RecomputeTimer();
+  RecomputeTimer(const RecomputeTimer&) = delete;
+  RecomputeTimer& operator=(const RecomputeTimer&) = delete;
+
+ private:
+  using clock = std::chrono::steady_clock;
+  const bool outermost_;
+  const clock::time_point begin_;
+};
+// In a RemakeScope: `make` makes x, a result that an op has just recorded, again.
+template <class Make>
+void set_remake(Variable& x, Make&& make) {
+  if (!remakes() || !Graph::state(x).node)
+    return;
+  const UnitCall* const unit = current_unit_call().get();
+  auto remake = std::make_shared<Remake>();
+  *remake = {x.shape(), x.dtype(), unit, std::forward<Make>(make), {}};
+  Graph::state(x).remake = std::move(remake);
+}
 
 }  // namespace sg

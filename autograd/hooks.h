@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/recompute_policy.h"
 #include "autograd/variable.h"
 
 namespace sg {
@@ -25,6 +26,7 @@ struct UnitHooks {
   // its input through: its backward hooks fire wherever its results are used. A call's result is a
   // Variable or several in a vector.
   bool recorded = false;
+  UnitRecompute recompute = {};  // of a block's calls; who calls them follows it
   bool any() const {
     return before_forward || after_forward || before_backward || after_backward || undo || recorded;
   }
@@ -50,6 +52,7 @@ struct Unit {
   // bits of the model's own forward pass. Empty where the model alone knows how its units are
   // joined. It must not outlive its model.
   UnitForward forward = {};
+  bool block = false;  // takes and gives what flows between units, and can be computed again
 };
 
 // One call of a unit in a graph; the ops recorded while its scope is the innermost on this thread

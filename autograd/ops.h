@@ -116,7 +116,7 @@ Variable layernorm(const Variable& x,
                    float eps);  // bias may be undefined
 Variable rmsnorm(const Variable& x, const Variable& gain, float eps);
 struct NormedSum {
-  Variable y, sum;  // sum = x + residual, y its norm
+  Variable y, sum;  // sum = x + residual, y its norm; residual undefined: x
 };
 NormedSum layernorm(const Variable& x,
                     const Variable& residual,

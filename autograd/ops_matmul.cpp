@@ -1,3 +1,4 @@
+#include "autograd/graph.h"
 #include "autograd/ops.h"
 #include "autograd/target.h"
 
@@ -94,17 +95,19 @@ Variable linear_activation(PointwiseOp f,
                            const Variable& weight,
                            const Variable& bias) {
   const Tensor h = product_with(x, weight, bias);
-  return record(
-      "linear_activation",
-      pointwise(f, {h}),
-      {x, weight, bias},
-      [f, x = Saved(x), weight = Saved(weight), h = Saved(h), bias = bias.requires_grad()](
-          Tensor g) {
-        auto [dh, d_bias] = activation_backward(f, h.tensor(), std::move(g), bias);
-        Gradients gradients = linear_backward(x, weight, dh);
-        gradients.push_back(std::move(d_bias));
-        return gradients;
-      });
+  Variable y =
+      record("linear_activation",
+             pointwise(f, {h}),
+             {x, weight, bias},
+             [f, x = Saved(x), weight = Saved(weight), h = Saved(h), bias = bias.requires_grad()](
+                 Tensor g) {
+               auto [dh, d_bias] = activation_backward(f, h.tensor(), std::move(g), bias);
+               Gradients gradients = linear_backward(x, weight, dh);
+               gradients.push_back(std::move(d_bias));
+               return gradients;
+             });
+  set_remake(y, [f, h = Saved(h)] { return pointwise(f, {h.tensor()}); });
+  return y;
 }
 
 }  // namespace sg

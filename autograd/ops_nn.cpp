@@ -1,3 +1,4 @@
+#include "autograd/graph.h"
 #include "autograd/ops.h"
 #include "autograd/target.h"
 
@@ -21,33 +22,59 @@ Tensor tensor_or_none(const Variable& x) {
   return x.defined() ? x.tensor() : Tensor();
 }
 
-Variable norm(
-    const char* op, Normalised n, const Variable& x, const Variable& gain, const Variable& bias) {
-  return record(op,
-                n.y,
-                {x, gain, bias},
-                [kept = NormSaved{Saved(x), Saved(gain), n.mean, n.rstd, bias.defined()}](
-                    Tensor g) -> Gradients {
-                  NormGradients d = kept.backward(std::move(g), {});
-                  return {std::move(d.dx), std::move(d.d_gain), std::move(d.d_bias)};
-                });
+struct NormOptions {
+  const char* op;
+  float eps;
+  bool centred;  // layernorm
+};
+
+Normalised normalise(const NormOptions& o,
+                     const Tensor& x,
+                     const Tensor& gain,
+                     const Tensor& bias,
+                     const Tensor& residual = {}) {
+  return o.centred ? layernorm(x, gain, bias, o.eps, residual) : rmsnorm(x, gain, o.eps, residual);
 }
 
-NormedSum norm(const char* op,
-               Normalised n,
-               const Variable& x,
-               const Variable& residual,
-               const Variable& gain,
-               const Variable& bias) {
+// y is made again of what the norm keeps.
+void remake_norm(Variable& y, const NormOptions& o, const NormSaved& kept, const Variable& bias) {
+  if (!remakes())
+    return;
+  set_remake(y, [o, x = kept.x, gain = kept.gain, bias = Saved(bias)] {
+    return normalise(o, x.tensor(), gain.tensor(), bias.tensor()).y;
+  });
+}
+
+Variable norm(const NormOptions& o, const Variable& x, const Variable& gain, const Variable& bias) {
+  check_defined(o.op, {{"x", &x}, {"the gain", &gain}});
+  const Normalised n = normalise(o, x.tensor(), gain.tensor(), tensor_or_none(bias));
+  const NormSaved kept{Saved(x), Saved(gain), n.mean, n.rstd, bias.defined()};
+  Variable y = record(o.op, n.y, {x, gain, bias}, [kept](Tensor g) -> Gradients {
+    NormGradients d = kept.backward(std::move(g), {});
+    return {std::move(d.dx), std::move(d.d_gain), std::move(d.d_bias)};
+  });
+  remake_norm(y, o, kept, bias);
+  return y;
+}
+
+NormedSum norm_of_sum(const NormOptions& o,
+                      const Variable& x,
+                      const Variable& residual,
+                      const Variable& gain,
+                      const Variable& bias) {
+  check_defined(o.op, {{"x", &x}, {"the gain", &gain}});
   const Variable inputs[] = {x, residual, gain, bias};
-  auto backward = [kept = NormSaved{Saved(n.sum), Saved(gain), n.mean, n.rstd, bias.defined()}](
-                      std::span<Tensor> g) -> Gradients {
+  const Normalised n =
+      normalise(o, x.tensor(), gain.tensor(), tensor_or_none(bias), tensor_or_none(residual));
+  const Saved sum = residual.defined() ? Saved(n.sum) : Saved(x);
+  const NormSaved kept{sum, Saved(gain), n.mean, n.rstd, bias.defined()};
+  auto results = record_all(o.op, {n.y, n.sum}, inputs, [kept](std::span<Tensor> g) -> Gradients {
     if (!g[0].defined())
       return {g[1], g[1], {}, {}};  // only the sum was used
     NormGradients d = kept.backward(std::move(g[0]), g[1]);
     return {d.dx, d.dx, std::move(d.d_gain), std::move(d.d_bias)};
-  };
-  auto results = record_all(op, {n.y, n.sum}, inputs, std::move(backward));
+  });
+  remake_norm(results[0], o, kept, bias);
   return {std::move(results[0]), std::move(results[1])};
 }
 
@@ -62,14 +89,11 @@ Variable softmax(const Variable& x) {
 }
 
 Variable layernorm(const Variable& x, const Variable& gain, const Variable& bias, float eps) {
-  check_defined("layernorm", {{"x", &x}, {"the gain", &gain}});
-  return norm(
-      "layernorm", layernorm(x.tensor(), gain.tensor(), tensor_or_none(bias), eps), x, gain, bias);
+  return norm({"layernorm", eps, true}, x, gain, bias);
 }
 
 Variable rmsnorm(const Variable& x, const Variable& gain, float eps) {
-  check_defined("rmsnorm", {{"x", &x}, {"the gain", &gain}});
-  return norm("rmsnorm", rmsnorm(x.tensor(), gain.tensor(), eps), x, gain, {});
+  return norm({"rmsnorm", eps, false}, x, gain, {});
 }
 
 NormedSum layernorm(const Variable& x,
@@ -77,19 +101,11 @@ NormedSum layernorm(const Variable& x,
                     const Variable& gain,
                     const Variable& bias,
                     float eps) {
-  check_defined("layernorm", {{"x", &x}, {"the residual", &residual}, {"the gain", &gain}});
-  return norm("layernorm",
-              layernorm(x.tensor(), gain.tensor(), tensor_or_none(bias), eps, residual.tensor()),
-              x,
-              residual,
-              gain,
-              bias);
+  return norm_of_sum({"layernorm", eps, true}, x, residual, gain, bias);
 }
 
 NormedSum rmsnorm(const Variable& x, const Variable& residual, const Variable& gain, float eps) {
-  check_defined("rmsnorm", {{"x", &x}, {"the residual", &residual}, {"the gain", &gain}});
-  return norm(
-      "rmsnorm", rmsnorm(x.tensor(), gain.tensor(), eps, residual.tensor()), x, residual, gain, {});
+  return norm_of_sum({"rmsnorm", eps, false}, x, residual, gain, {});
 }
 
 Variable embedding(const Variable& table, const Tensor& ids) {

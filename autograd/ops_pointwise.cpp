@@ -1,3 +1,4 @@
+#include "autograd/graph.h"
 #include "autograd/ops.h"
 #include "autograd/target.h"
 
@@ -85,13 +86,14 @@ Variable sub(const Variable& a, const Variable& b) {
 
 Variable mul(const Variable& a, const Variable& b) {
   check_defined("mul", {{"input 1", &a}, {"input 2", &b}});
-  return record("mul",
-                mul(a.tensor(), b.tensor()),
-                {a, b},
-                [a = Saved(a), b = Saved(b)](const Tensor& g) -> Gradients {
-                  return {Target(a).sum_of([&] { return mul(g, b.tensor()); }),
-                          Target(b).sum_of([&] { return mul(g, a.tensor()); })};
-                });
+  const Saved left(a), right(b);
+  Variable y = record(
+      "mul", mul(a.tensor(), b.tensor()), {a, b}, [left, right](const Tensor& g) -> Gradients {
+        return {Target(left).sum_of([&] { return mul(g, right.tensor()); }),
+                Target(right).sum_of([&] { return mul(g, left.tensor()); })};
+      });
+  set_remake(y, [left, right] { return mul(left.tensor(), right.tensor()); });
+  return y;
 }
 
 Variable div(const Variable& a, const Variable& b) {
@@ -126,18 +128,21 @@ Variable mul_add(const Variable& a, const Variable& b, const Variable& c) {
 
 Variable silu_gate(const Variable& gate, const Variable& x) {
   check_defined("silu_gate", {{"the gate", &gate}, {"x", &x}});
-  return record("silu_gate",
-                pointwise(Op::silu_gate, {gate.tensor(), x.tensor()}),
-                {gate, x},
-                [gate = Saved(gate), x = Saved(x)](const Tensor& g) -> Gradients {
-                  return {
-                      Target(gate).sum_of([&] {
-                        return pointwise(Op::silu_gate_backward, {gate.tensor(), x.tensor(), g});
-                      }),
-                      Target(x).sum_of([&] {
-                        return pointwise(Op::silu_gate, {gate.tensor(), g});
-                      })};
-                });
+  const Saved g_in(gate), x_in(x);
+  Variable y = record(
+      "silu_gate",
+      pointwise(Op::silu_gate, {gate.tensor(), x.tensor()}),
+      {gate, x},
+      [g_in, x_in](const Tensor& g) -> Gradients {
+        return {Target(g_in).sum_of([&] {
+                  return pointwise(Op::silu_gate_backward, {g_in.tensor(), x_in.tensor(), g});
+                }),
+                Target(x_in).sum_of([&] {
+                  return pointwise(Op::silu_gate, {g_in.tensor(), g});
+                })};
+      });
+  set_remake(y, [g_in, x_in] { return pointwise(Op::silu_gate, {g_in.tensor(), x_in.tensor()}); });
+  return y;
 }
 
 Variable where(const Tensor& condition, const Variable& yes, const Variable& no) {
@@ -191,9 +196,13 @@ Variable unary(PointwiseOp f, const Variable& x) {
   Tensor y = pointwise(f, {x.tensor()});
   const bool by_result = needs_result(f);
   Saved kept = by_result ? Saved(y) : f == Op::neg ? Saved() : Saved(x);
-  return record(name_of(f), std::move(y), {x}, [f, by_result, kept](const Tensor& g) -> Gradients {
-    return {by_result ? slope(f, {}, kept.tensor(), g) : slope(f, kept.tensor(), {}, g)};
-  });
+  Variable result =
+      record(name_of(f), std::move(y), {x}, [f, by_result, kept](const Tensor& g) -> Gradients {
+        return {by_result ? slope(f, {}, kept.tensor(), g) : slope(f, kept.tensor(), {}, g)};
+      });
+  if (kept.defined() && !by_result)
+    set_remake(result, [f, kept] { return pointwise(f, {kept.tensor()}); });
+  return result;
 }
 
 }  // namespace sg

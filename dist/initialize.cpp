@@ -1,6 +1,7 @@
 #include <bit>
 #include <cmath>
 
+#include "autograd/host_activations.h"
 #include "core/error.h"
 #include "dist/comm/connect.h"
 #include "dist/engines/engines.h"
@@ -138,11 +139,15 @@ std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& optio
   const int64_t elements = trained_elements(units);
   std::unique_ptr<BucketEngine> engine;
   try {
-    engine = make(std::move(units), complete, comm);
+    engine = make(units, complete, comm);
     engine->start();
   } catch (const OutOfMemory& e) {
     throw explain(e, complete, comm, elements);
   }
+  std::shared_ptr<HostActivations> store;
+  if (complete.cpu_checkpointing)
+    store = std::make_shared<HostActivations>(comm.device());
+  set_recompute(units, complete.recompute, store);
   // While parameters moved into the engine's memory both copies existed: that peak has a place of
   // its own.
   pool(comm.device()).end_setup();

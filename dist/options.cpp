@@ -82,6 +82,8 @@ std::map<std::string, std::string> fields_of(const Options& o) {
       {"prefetch", text(o.prefetch_elements)},
       {"max_live", text(o.max_live_elements)},
       {"persistent", text(o.persistent_elements)},
+      {"recompute", to_string(o.recompute)},
+      {"cpu_checkpointing", text(o.cpu_checkpointing)},
   };
   const optim::LossScaleOptions& scale = o.loss_scale;
   if (o.precision == DType::f16) {

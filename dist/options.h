@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "autograd/recompute_policy.h"
 #include "dist/comm/comm.h"
 #include "kernels/dtype.h"
 #include "optim/loss_scaler.h"
@@ -65,6 +66,9 @@ struct Options {
   int64_t prefetch_elements = 50'000'000;
   int64_t max_live_elements = 0;
   int64_t persistent_elements = 0;
+  // What the model's blocks keep for backward and what they compute again.
+  RecomputePolicy recompute = {};
+  bool cpu_checkpointing = false;  // what recomputed regions keep lies in host memory meanwhile
 };
 
 // Every option as text, by name: what ranks must have in common, as it decides their sums, or which

@@ -66,8 +66,6 @@ Variable LayerNorm::forward(const Variable& x) {
   return layernorm(x, gain, bias, eps_);
 }
 NormedSum LayerNorm::forward_sum(const Variable& x, const Variable& delta) {
-  if (!delta.defined())
-    return {forward(x), x};
   return layernorm(x, delta, gain, bias, eps_);
 }
 
@@ -79,8 +77,6 @@ Variable RMSNorm::forward(const Variable& x) {
   return rmsnorm(x, gain, eps_);
 }
 NormedSum RMSNorm::forward_sum(const Variable& x, const Variable& delta) {
-  if (!delta.defined())
-    return {forward(x), x};
   return rmsnorm(x, delta, gain, eps_);
 }
 

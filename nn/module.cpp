@@ -181,7 +181,8 @@ void Module::collect_units(std::vector<Unit>& units) const {
       units.push_back({.name = c.module->path_,
                        .parameters = c.module->parameters(),
                        .hooks = c.module->hooks_,
-                       .forward = c.forward});
+                       .forward = c.forward,
+                       .block = c.block});
     }
     c.module->collect_units(units);
   }

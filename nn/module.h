@@ -35,6 +35,8 @@ namespace sg::nn {
 
 using StateDict = std::map<std::string, Tensor>;  // dotted name → tensor
 
+class Block;  // block.h
+
 class Module {
  public:
   Module() = default;
@@ -76,6 +78,8 @@ class Module {
   void add(const std::string& name, Module& child);
   // `forward`: how an engine may call it (Unit::forward); it goes through the child's in_unit.
   void add_unit(const std::string& name, Module& child, UnitForward forward = {});
+  // A unit that may keep less for backward than its ops do (block.h).
+  void add_block(const std::string& name, Block& block);
 
   // Runs a unit's forward with its hooks; elsewhere just runs it. A unit's forward should go
   // through here.
@@ -83,6 +87,7 @@ class Module {
   auto in_unit(Forward&& forward) {
     return call_unit(hooks_, std::forward<Forward>(forward));
   }
+  const UnitRecompute& recompute_policy() const { return hooks_->recompute; }
 
  private:
   struct Parameter {
@@ -96,6 +101,7 @@ class Module {
     Module* module;
     bool unit;
     UnitForward forward;
+    bool block = false;
   };
   std::string join(const std::string& name) const {
     return path_.empty() ? name : path_ + "." + name;

@@ -14,17 +14,6 @@ nn::Initialiser residual_init(const Gpt2Options& o) {
   return nn::normal(deviation / std::sqrt(2.0f * static_cast<float>(o.layers)));
 }
 
-// What flows between units: the residual stream, and behind it what is still to be added to it.
-std::vector<Variable> flow_of(const Residual& r) {
-  return {r.x, r.delta};
-}
-Residual residual_of(std::span<const Variable> in) {
-  check(in.size() >= 2,
-        "gpt2: a block takes the residual stream and what is added to it, not {} tensors",
-        in.size());
-  return {in[0], in[1]};
-}
-
 const Gpt2Options& checked(const Gpt2Options& o) {
   check(o.layers > 0 && o.heads > 0 && o.width > 0 && o.context > 0 && o.vocab > 0,
         "gpt2: sizes must be positive: layers {}, heads {}, width {}, context {}, vocab {}",
@@ -106,12 +95,10 @@ Gpt2Block::Gpt2Block(const Gpt2Options& o)
   add("dropout2", dropout2_);
 }
 
-Residual Gpt2Block::forward(const Residual& in) {
-  return in_unit([&] {
-    const auto [y, x] = norm1.forward_sum(in.x, in.delta);
-    const auto [z, attended] = norm2.forward_sum(x, dropout1_.forward(attention.forward(y)));
-    return Residual{attended, dropout2_.forward(mlp.forward(z))};
-  });
+nn::Residual Gpt2Block::compute(const nn::Residual& in, const Tensor&) {
+  const auto [y, x] = norm1.forward_sum(in.x, in.delta);
+  const auto [z, attended] = norm2.forward_sum(x, dropout1_.forward(attention.forward(y)));
+  return {attended, dropout2_.forward(mlp.forward(z))};
 }
 
 Gpt2Head::Gpt2Head(const Gpt2Options& o, const Variable& embedding)
@@ -124,12 +111,12 @@ Gpt2Head::Gpt2Head(const Gpt2Options& o, const Variable& embedding)
   }
 }
 
-Variable Gpt2Head::loss(const Residual& in, const Tensor& targets) {
+Variable Gpt2Head::loss(const nn::Residual& in, const Tensor& targets) {
   return in_unit(
       [&] { return classifier_loss(norm.forward_sum(in.x, in.delta).y, weight, targets); });
 }
 
-Variable Gpt2Head::logits(const Residual& in, bool last_only) {
+Variable Gpt2Head::logits(const nn::Residual& in, bool last_only) {
   return in_unit([&] {
     Variable y = norm.forward_sum(in.x, in.delta).y;
     if (last_only)
@@ -143,30 +130,24 @@ Gpt2::Gpt2(const Gpt2Options& o)
   using Flow = std::span<const Variable>;
   add_unit("embeddings", embeddings_, [this](Flow in) {
     check(in.size() == 1, "gpt2: the embeddings take tokens alone, not {} tensors", in.size());
-    return flow_of({embeddings_.forward(in[0].tensor()), {}});
+    return nn::flow_of({embeddings_.forward(in[0].tensor()), {}});
   });
   for (int64_t i = 0; i < o.layers; ++i) {
     blocks_.push_back(std::make_unique<Gpt2Block>(o));
-    Gpt2Block& block = *blocks_.back();
-    add_unit(fmt::format("block{}", i), block, [&block](Flow in) {
-      return flow_of(block.forward(residual_of(in)));
-    });
+    add_block(fmt::format("block{}", i), *blocks_.back());
   }
   add_unit("head", head_, [this](Flow in) {
     check(
         in.size() == 3,
         "gpt2: the head takes the residual stream, what is added to it and targets, not {} tensors",
         in.size());
-    return std::vector{head_.loss(residual_of(in), in[2].tensor())};
+    return std::vector{head_.loss(nn::residual_of(in), in[2].tensor())};
   });
   initialise(o.seed);
 }
 
-Residual Gpt2::trunk(const Tensor& tokens) {
-  Residual residual{embeddings_.forward(tokens), {}};
-  for (const auto& block : blocks_)
-    residual = block->forward(residual);
-  return residual;
+nn::Residual Gpt2::trunk(const Tensor& tokens) {
+  return nn::run_blocks(blocks_, {embeddings_.forward(tokens), {}});
 }
 
 Variable Gpt2::loss(const Tensor& tokens, const Tensor& targets) {

@@ -8,6 +8,7 @@
 
 #include "models/language_model.h"
 #include "nn/attention.h"
+#include "nn/block.h"
 #include "nn/layers.h"
 
 namespace sg::models {
@@ -24,12 +25,6 @@ struct Gpt2Options {
 // is its tokenizer's: 0.
 Gpt2Options gpt2_preset(const std::string& size);
 
-// The residual stream and what the last layer adds to it: the sum is fused with the norm that reads
-// it next.
-struct Residual {
-  Variable x, delta;  // delta undefined at the start
-};
-
 class Gpt2Embeddings final : public nn::Module {
  public:
   explicit Gpt2Embeddings(const Gpt2Options& options);
@@ -41,24 +36,24 @@ class Gpt2Embeddings final : public nn::Module {
   nn::Dropout dropout_;
 };
 
-class Gpt2Block final : public nn::Module {
+class Gpt2Block final : public nn::Block {
  public:
   explicit Gpt2Block(const Gpt2Options& options);
-  Residual forward(const Residual& in);
-
   nn::LayerNorm norm1, norm2;
   nn::CausalSelfAttention attention;
   nn::MLP mlp;
 
  private:
+  nn::Residual compute(const nn::Residual& in, const Tensor& mask) override;
+
   nn::Dropout dropout1_, dropout2_;
 };
 
 class Gpt2Head final : public nn::Module {
  public:
   Gpt2Head(const Gpt2Options& options, const Variable& embedding);
-  Variable loss(const Residual& in, const Tensor& targets);
-  Variable logits(const Residual& in, bool last_only);
+  Variable loss(const nn::Residual& in, const Tensor& targets);
+  Variable logits(const nn::Residual& in, bool last_only);
 
   nn::LayerNorm norm;
   Variable weight;  // (vocab, width)
@@ -76,11 +71,11 @@ class Gpt2 final : public LanguageModel {
   const Gpt2Options& options() const { return options_; }
 
  private:
-  Residual trunk(const Tensor& tokens);
+  nn::Residual trunk(const Tensor& tokens);
 
   const Gpt2Options options_;
   Gpt2Embeddings embeddings_;
-  std::vector<std::unique_ptr<Gpt2Block>> blocks_;
+  std::vector<std::unique_ptr<nn::Block>> blocks_;
   Gpt2Head head_;
 };
 

@@ -132,12 +132,14 @@ std::vector<Row> product_and_row_rows() {
        [](int64_t n) {
          return Inputs{leaf({n, 4}), leaf({n, 4}), leaf({4})};
        },
-       [](const Inputs& x) { return layernorm(x[0], x[1], x[2], {}, 1e-5f).y; }},
+       [](const Inputs& x) { return layernorm(x[0], x[1], x[2], {}, 1e-5f).y; },
+       {1}},
       {"rmsnorm",
        [](int64_t n) {
          return Inputs{leaf({n, 4}), leaf({n, 4}), leaf({4})};
        },
-       [](const Inputs& x) { return rmsnorm(x[0], x[1], x[2], 1e-5f).y; }},
+       [](const Inputs& x) { return rmsnorm(x[0], x[1], x[2], 1e-5f).y; },
+       {1}},
   };
 }
 
