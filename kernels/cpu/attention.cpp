@@ -4,8 +4,8 @@
 // products and saves tasks and memory between them.
 #include "kernels/cpu/attention.h"
 
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/runtime/parallel.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace heads {
@@ -226,14 +226,6 @@ size_t attention_workspace(const View& q, const View& k, bool backward, int thre
   }
 }
 
-SG_FOR_FLOATS(attention,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const AttentionOptions&,
-              Workspace,
-              StreamHandle)
+SG_FOR_FLOATS(attention)
 
 }  // namespace sg::kernels::SG_ISA

@@ -3,8 +3,8 @@
 // see, so dk and dv of the group and its part of dq add up in a fixed order. Where heads have
 // several groups, their parts of dq are added at the end.
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/runtime/parallel.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace heads {
@@ -306,18 +306,6 @@ template size_t heads::backward_workspace<float>(const Geometry&, int);
 template size_t heads::backward_workspace<double>(const Geometry&, int);
 template size_t heads::backward_workspace<f16>(const Geometry&, int);
 template size_t heads::backward_workspace<bf16>(const Geometry&, int);
-SG_FOR_FLOATS(attention_backward,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const AttentionOptions&,
-              Workspace,
-              StreamHandle)
+SG_FOR_FLOATS(attention_backward)
 
 }  // namespace sg::kernels::SG_ISA

@@ -4,11 +4,11 @@
 // training and evaluation give the same losses.
 #include "kernels/cpu/carver.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/runtime/parallel.h"
 #include "kernels/cpu/runtime/plan.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
@@ -337,15 +337,6 @@ size_t classifier_workspace(const View& x, const View& weight, bool backward, in
   }
 }
 
-SG_FOR_FLOATS(classifier,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              float,
-              Workspace,
-              StreamHandle)
+SG_FOR_FLOATS(classifier)
 
 }  // namespace sg::kernels::SG_ISA

@@ -1,6 +1,6 @@
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/runtime/parallel.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
@@ -54,7 +54,6 @@ void cross_entropy(const View& logits,
   });
 }
 
-SG_FOR_FLOATS(
-    cross_entropy, const View&, const View&, const View&, const View&, float, StreamHandle)
+SG_FOR_FLOATS(cross_entropy)
 
 }  // namespace sg::kernels::SG_ISA

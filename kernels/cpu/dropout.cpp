@@ -1,8 +1,8 @@
 // Random numbers: uniform and normal fills, and dropout. Blocks of draws start at multiples of
 // block_draws within a sample, so every element meets its own counter whatever the cut into tasks.
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/runtime/parallel.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
@@ -31,23 +31,6 @@ void for_blocks(const View& x, const RandomKey& key, StreamHandle stream, F&& bo
                   });
 }
 
-// cos and sin of 2π·u for u in [0, 1): 4u = quadrant + f with |f| ≤ ½, polynomials on |angle| ≤
-// π/4.
-SG_INLINE void turn(Vec u, Vec& cosine, Vec& sine) {
-  const Vec quadrant = round(u * Vec(4.0f));
-  const Vec angle = fma(u, Vec(4.0f), -quadrant) * Vec(1.57079633f), z = angle * angle;
-  Vec s = fma(Vec(-1.9515295891e-4f), z, Vec(8.3321608736e-3f));
-  s = fma(s, z, Vec(-1.6666654611e-1f));
-  s = fma(s * z, angle, angle);
-  Vec c = fma(Vec(2.443315711809948e-5f), z, Vec(-1.388731625493765e-3f));
-  c = fma(c, z, Vec(4.166664568298827e-2f));
-  c = fma(c, z * z, fma(Vec(-0.5f), z, Vec(1.0f)));
-  const Mask first = quadrant == Vec(1.0f), second = quadrant == Vec(2.0f),
-             third = quadrant == Vec(3.0f);
-  cosine = select(first, -s, select(second, -c, select(third, s, c)));
-  sine = select(first, c, select(second, -s, select(third, -c, s)));
-}
-
 }  // namespace
 
 void random_uniform(const View& out, RandomKey key, float low, float high, StreamHandle stream) {
@@ -60,21 +43,15 @@ void random_uniform(const View& out, RandomKey key, float low, float high, Strea
   });
 }
 
-// Box and Muller, 1958: elements 4q, 4q+1 from the first two words of a draw, 4q+2, 4q+3 from the
-// others.
+// Elements 4q, 4q+1 from the first two words of a draw, 4q+2, 4q+3 from the others.
 void random_normal(
     const View& out, RandomKey key, float mean, float deviation, StreamHandle stream) {
   for_blocks(out, key, stream, [&](int64_t at, int64_t n, uint64_t sample, uint64_t quad) {
     Words words[4];
     philox_block(key, sample, quad, words);
     Vec x[4];
-    for (int pair = 0; pair < 4; pair += 2) {
-      const Vec radius = sqrt(Vec(-2.0f) * log(Vec(1.0f) - uniform(words[pair])));
-      Vec cosine, sine;
-      turn(uniform(words[pair + 1]), cosine, sine);
-      x[pair] = radius * cosine;
-      x[pair + 1] = radius * sine;
-    }
+    for (int pair = 0; pair < 4; pair += 2)
+      element::normal_pair(uniform(words[pair]), uniform(words[pair + 1]), x[pair], x[pair + 1]);
     float normal[block_draws];
     interleave(x, normal);
     for_lanes<Vec>(n, [&](int64_t i, auto part) {
@@ -103,6 +80,6 @@ void dropout(const View& x, const View& y, float probability, RandomKey key, Str
   });
 }
 
-SG_FOR_FLOATS(dropout, const View&, const View&, float, RandomKey, StreamHandle)
+SG_FOR_FLOATS(dropout)
 
 }  // namespace sg::kernels::SG_ISA

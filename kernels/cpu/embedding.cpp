@@ -1,6 +1,6 @@
 // Rows of a table by id, and the gradient of the table.
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
@@ -104,8 +104,7 @@ size_t embedding_backward_workspace(const View& ids, const View&, int) {
   return RowLists::bytes(ids.numel());
 }
 
-SG_FOR_FLOATS(embedding, const View&, const View&, const View&, StreamHandle)
-SG_FOR_FLOATS(
-    embedding_backward, const View&, const View&, const View&, bool, Workspace, StreamHandle)
+SG_FOR_FLOATS(embedding)
+SG_FOR_FLOATS(embedding_backward)
 
 }  // namespace sg::kernels::SG_ISA

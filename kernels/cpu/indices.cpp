@@ -1,7 +1,7 @@
 // Ids and targets are looked over before a kernel follows them into memory.
 #include <type_traits>
 
-#include "kernels/cpu/kernels.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {

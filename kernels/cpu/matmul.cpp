@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/runtime/parallel.h"
 #include "kernels/cpu/runtime/plan.h"
 #include "kernels/cpu/runtime/turning.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
@@ -326,7 +326,6 @@ size_t matmul_workspace(const View& a, const View& b, const View& out, int threa
   }
 }
 
-SG_FOR_FLOATS(
-    matmul, const View&, const View&, const View&, const MatmulOptions&, Workspace, StreamHandle)
+SG_FOR_FLOATS(matmul)
 
 }  // namespace sg::kernels::SG_ISA

@@ -1,30 +1,12 @@
 // fill and copy: any strides, any dtype to any other.
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
 
 constexpr int64_t tile = 16;  // side of the blocks in which a transpose is copied
-
-// One element converted as a C++ cast does it, 16-bit floats by way of f32, to bool by comparison
-// with zero.
-template <class To, class From>
-SG_INLINE To convert(From x) {
-  constexpr bool half_in = std::is_same_v<From, f16> || std::is_same_v<From, bf16>;
-  constexpr bool half_out = std::is_same_v<To, f16> || std::is_same_v<To, bf16>;
-  if constexpr (std::is_same_v<To, From>)
-    return x;
-  else if constexpr (half_in)
-    return convert<To>(static_cast<float>(x));
-  else if constexpr (std::is_same_v<To, bool>)
-    return x != From(0);
-  else if constexpr (half_out)
-    return To(static_cast<float>(x));
-  else
-    return static_cast<To>(x);
-}
 
 using CastFunction =
     void (*)(const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t n);
@@ -40,7 +22,7 @@ void cast_row(const void* from, int64_t x_stride, void* to, int64_t y_stride, in
     }
   }
   for (int64_t i = 0; i < n; ++i)
-    y[i * y_stride] = convert<To>(x[i * x_stride]);
+    y[i * y_stride] = element::convert<To>(x[i * x_stride]);
 }
 
 template <class To>

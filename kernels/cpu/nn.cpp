@@ -1,6 +1,6 @@
 // Softmax, layer and RMS norm, activations: everything that works row by row between two products.
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
@@ -288,58 +288,13 @@ size_t column_sum_workspace(const View& dy, int) {
                                 : column_sums_bytes<float>(dy, 1);
 }
 
-SG_FOR_FLOATS(softmax, const View&, const View&, StreamHandle)
-SG_FOR_FLOATS(softmax_backward, const View&, const View&, const View&, StreamHandle)
-SG_FOR_FLOATS(layernorm,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              float,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              StreamHandle)
-SG_FOR_FLOATS(layernorm_backward,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              Workspace,
-              StreamHandle)
-SG_FOR_FLOATS(rmsnorm,
-              const View&,
-              const View&,
-              const View&,
-              float,
-              const View&,
-              const View&,
-              const View&,
-              StreamHandle)
-SG_FOR_FLOATS(rmsnorm_backward,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              Workspace,
-              StreamHandle)
-SG_FOR_FLOATS(activation_backward,
-              PointwiseOp,
-              const View&,
-              const View&,
-              const View&,
-              const View&,
-              Workspace,
-              StreamHandle)
-SG_FOR_FLOATS(column_sum, const View&, const View&, Workspace, StreamHandle)
+SG_FOR_FLOATS(softmax)
+SG_FOR_FLOATS(softmax_backward)
+SG_FOR_FLOATS(layernorm)
+SG_FOR_FLOATS(layernorm_backward)
+SG_FOR_FLOATS(rmsnorm)
+SG_FOR_FLOATS(rmsnorm_backward)
+SG_FOR_FLOATS(activation_backward)
+SG_FOR_FLOATS(column_sum)
 
 }  // namespace sg::kernels::SG_ISA

@@ -2,9 +2,9 @@
 // shared by all ops and dtypes, walks any strides and packs what isn't dense into blocks.
 #include "kernels/pointwise.h"
 
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
@@ -118,7 +118,7 @@ void pointwise(
   }
 }
 
-SG_FOR_FLOATS(pointwise, PointwiseOp, const View*, const View&, double, StreamHandle)
+SG_FOR_FLOATS(pointwise)
 template void pointwise<int32_t>(PointwiseOp, const View*, const View&, double, StreamHandle);
 template void pointwise<int64_t>(PointwiseOp, const View*, const View&, double, StreamHandle);
 template void pointwise<uint8_t>(PointwiseOp, const View*, const View&, double, StreamHandle);

@@ -4,9 +4,9 @@
 // Where the dense dimension is reduced, vectors run along it; where it is kept, they run across
 // columns. Blocks of at most `block` terms add up in the lanes' type; block sums add up in f64
 // (rows) or in a second accumulator (columns), so that long sums stay accurate.
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/strided.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
@@ -266,9 +266,9 @@ void argmax(const View& x, const View& indices, StreamHandle stream) {
   });
 }
 
-SG_FOR_FLOATS(reduce, ReduceOp, const View&, const View&, StreamHandle)
+SG_FOR_FLOATS(reduce)
 template void reduce<int32_t>(ReduceOp, const View&, const View&, StreamHandle);
 template void reduce<int64_t>(ReduceOp, const View&, const View&, StreamHandle);
-SG_FOR_FLOATS(argmax, const View&, const View&, StreamHandle)
+SG_FOR_FLOATS(argmax)
 
 }  // namespace sg::kernels::SG_ISA

@@ -2,9 +2,9 @@
 // theta^(−2i/d), or what rope.h makes of that.
 #include <cmath>
 
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/runtime/parallel.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
@@ -60,6 +60,6 @@ void rope(const View& x,
   });
 }
 
-SG_FOR_FLOATS(rope, const View&, const View&, const RopeOptions&, bool, const View&, StreamHandle)
+SG_FOR_FLOATS(rope)
 
 }  // namespace sg::kernels::SG_ISA

@@ -1,10 +1,10 @@
 // Rows of a matrix: sums over a row, sums over columns, and the fixed grids that both are computed
 // on.
 #pragma once
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/runtime/parallel.h"
 #include "kernels/cpu/runtime/plan.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 

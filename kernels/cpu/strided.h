@@ -1,7 +1,7 @@
 // Sharing a walk over several operands among threads.
 #pragma once
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/runtime/parallel.h"
+#include "kernels/entries.h"
 #include "kernels/walk.h"
 
 namespace sg::kernels::SG_ISA {

@@ -1,22 +1,9 @@
-#include "kernels/cpu/kernels.h"
+#include "kernels/entries.h"
 
 #define SG_TO_STRING(x) #x
 #define SG_NAME_OF(x) SG_TO_STRING(x)
 
 namespace sg::kernels::SG_ISA {
-namespace {
-
-#define SG_FLOATS(kernel) \
-  { .f32 = kernel<float>, .f64 = kernel<double>, .f16 = kernel<f16>, .bf16 = kernel<bf16> }
-#define SG_ALL(kernel)                                                                             \
-  {                                                                                                \
-    .f32 = kernel<float>, .f64 = kernel<double>, .f16 = kernel<f16>, .bf16 = kernel<bf16>,         \
-    .i32 = kernel<int32_t>, .i64 = kernel<int64_t>, .u8 = kernel<uint8_t>, .boolean = kernel<bool> \
-  }
-#define SG_GRADIENTS(kernel) \
-  { .f32 = kernel<float>, .f16 = kernel<f16>, .bf16 = kernel<bf16> }
-
-}  // namespace
 
 extern const KernelTable table;
 const KernelTable table = {

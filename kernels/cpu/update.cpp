@@ -7,10 +7,10 @@
 #include <cstring>
 #include <mutex>
 
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/nonfinite.h"
 #include "kernels/cpu/runtime/parallel.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::SG_ISA {
 namespace {
@@ -262,26 +262,12 @@ void find_nonfinite(const View& x, const View& first, StreamHandle stream) {
   *first.as<int64_t>() = found;
 }
 
-#define SG_FOR_GRADIENTS(kernel, ...)       \
-  template void kernel<float>(__VA_ARGS__); \
-  template void kernel<f16>(__VA_ARGS__);   \
-  template void kernel<bf16>(__VA_ARGS__);
-
-SG_FOR_GRADIENTS(adam,
-                 const View&,
-                 const View&,
-                 const View&,
-                 const View&,
-                 const View&,
-                 const AdamOptions&,
-                 StreamHandle)
-SG_FOR_GRADIENTS(
-    sgd, const View&, const View&, const View&, const View&, const SgdOptions&, StreamHandle)
-SG_FOR_GRADIENTS(
-    lion, const View&, const View&, const View&, const View&, const LionOptions&, StreamHandle)
-SG_FOR_GRADIENTS(sum_squares, const View&, const View&, StreamHandle)
-SG_FOR_FLOATS(accumulate, const View&, const View&, StreamHandle)
-SG_FOR_FLOATS(tree_sum, const View*, int, const View*, int, float, const View&, StreamHandle)
-SG_FOR_FLOATS(find_nonfinite, const View&, const View&, StreamHandle)
+SG_FOR_GRADIENTS(adam)
+SG_FOR_GRADIENTS(sgd)
+SG_FOR_GRADIENTS(lion)
+SG_FOR_GRADIENTS(sum_squares)
+SG_FOR_FLOATS(accumulate)
+SG_FOR_FLOATS(tree_sum)
+SG_FOR_FLOATS(find_nonfinite)
 
 }  // namespace sg::kernels::SG_ISA

@@ -19,30 +19,8 @@ SG_INLINE Vec exp(Vec x) {
   return scale2(p, n);
 }
 
-// x = m · 2^e with m in [√½, √2): log x = e·ln2 + log(1 + (m − 1)).
 SG_INLINE Vec log(Vec x) {
-  Vec e;
-  Vec m = split2(x, e);
-  const Mask large = m > Vec(1.41421356f);
-  m = select(large, m * Vec(0.5f), m);
-  e = select(large, e + Vec(1.0f), e);
-  const Vec f = m - Vec(1.0f), f2 = f * f;
-  Vec p = Vec(7.0376836292e-2f);
-  p = fma(p, f, Vec(-1.1514610310e-1f));
-  p = fma(p, f, Vec(1.1676998740e-1f));
-  p = fma(p, f, Vec(-1.2420140846e-1f));
-  p = fma(p, f, Vec(1.4249322787e-1f));
-  p = fma(p, f, Vec(-1.6668057665e-1f));
-  p = fma(p, f, Vec(2.0000714765e-1f));
-  p = fma(p, f, Vec(-2.4999993993e-1f));
-  p = fma(p, f, Vec(3.3333331174e-1f));
-  Vec low = fma(e, Vec(-2.12194440e-4f), p * (f2 * f));
-  low = fma(f2, Vec(-0.5f), low);
-  const Vec y = fma(e, Vec(0.693359375f), f + low);
-  const Vec infinity(__builtin_inff());
-  const Vec edge =
-      select(x == Vec(0.0f), -infinity, select(x == infinity, infinity, Vec(__builtin_nanf(""))));
-  return select((x > Vec(0.0f)) & (x < infinity), y, edge);
+  return element::written_log(x);
 }
 
 SG_INLINE Vec tanh(Vec x) {

@@ -34,6 +34,9 @@ inline void check(cudaError_t error, const char* operation) {
                            cudaGetErrorName(error) + ")");
 }
 
+// More dynamic shared memory than a kernel may have unasked; more is asked for here.
+inline constexpr size_t unasked_shared_bytes = size_t(48) << 10;
+
 // Runs kernel(arguments…) on the stream, or throws as check() does.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...),
@@ -47,6 +50,10 @@ void launch(void (*kernel)(Parameters...),
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
+  if (shared_bytes > unasked_shared_bytes)
+    check(cudaFuncSetAttribute(
+              kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
+          "shared memory of a kernel");
   check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
         "kernel launch");
 }

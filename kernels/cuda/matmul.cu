@@ -1,6 +1,7 @@
-// Products by cuBLASLt: f32 sums, bias as its epilogue, one strided batch a call. The algorithm
-// depends on shapes and alignment alone, and splits of k add up in the workspace in f32 in a fixed
-// order: the same call gives the same bits.
+// Products by cuBLASLt: f32 sums (f64 of f64), bias as its epilogue, one strided batch a call. The
+// algorithm depends on shapes and types alone: the library is told of one alignment, and a view
+// that lies below it is copied into the workspace first. Splits of k add up in the workspace in f32
+// in a fixed order: the same call gives the same bits, wherever its operands lie.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -9,14 +10,17 @@
 #include <utility>
 
 #include "kernels/cuda/cublaslt.h"
-#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/products.h"
+#include "kernels/entries.h"
 
 namespace sg::kernels::cuda {
 namespace {
 
-constexpr size_t workspace_bytes =
-    size_t(32) << 20;  // what NVIDIA recommends for Hopper; smaller GPUs use less of it
+// What NVIDIA recommends for Hopper, at most; small products can't use as much.
+constexpr size_t most_workspace_bytes = size_t(32) << 20;
+constexpr size_t most_splits = 16;  // of k, each with its own sums
+constexpr uint32_t alignment = 16;  // of operands and results, in bytes
 
 void check(cublasStatus_t status, const char* step) {
   if (status == CUBLAS_STATUS_SUCCESS)
@@ -39,7 +43,12 @@ cublasLtHandle_t handle() {
 }
 
 cudaDataType_t data_type(DType t) {
-  return t == DType::f16 ? CUDA_R_16F : t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+  switch (t) {
+    case DType::f64: return CUDA_R_64F;
+    case DType::f16: return CUDA_R_16F;
+    case DType::bf16: return CUDA_R_16BF;
+    default: return CUDA_R_32F;
+  }
 }
 
 // cuBLASLt's descriptors, destroyed with their scope.
@@ -67,8 +76,11 @@ struct Layout {
 
 struct Product {
   cublasLtMatmulDesc_t raw = nullptr;
-  Product(bool transpose_first, bool transpose_second, const View* bias) {
-    check(cublaslt().cublasLtMatmulDescCreate(&raw, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor");
+  Product(bool transpose_first, bool transpose_second, DType out, const View* bias) {
+    const bool wide = out == DType::f64;
+    const auto compute = wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    const auto scale = wide ? CUDA_R_64F : CUDA_R_32F;
+    check(cublaslt().cublasLtMatmulDescCreate(&raw, compute, scale), "descriptor");
     set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (!bias)
@@ -97,6 +109,17 @@ struct Preference {
   }
 };
 
+// alpha = 1 and beta, in the type that the product is computed in.
+struct Scalars {
+  float narrow[2];
+  double exact[2];
+  bool is_exact;
+  Scalars(bool accumulate, bool f64)
+      : narrow{1, accumulate ? 1.0f : 0.0f}, exact{1, accumulate ? 1.0 : 0.0}, is_exact(f64) {}
+  const void* alpha() const { return is_exact ? static_cast<const void*>(&exact[0]) : &narrow[0]; }
+  const void* beta() const { return is_exact ? static_cast<const void*>(&exact[1]) : &narrow[1]; }
+};
+
 // How a row-major view looks to column-major cuBLASLt. Rows dense: the memory is the view's
 // transpose, as wanted below.
 struct Operand {
@@ -111,12 +134,6 @@ Operand operand(const View& v, int64_t offset) {
   if (v.stride(-1) == 1)
     return {data, columns, rows, std::max(v.stride(-2), columns), false};
   return {data, rows, columns, std::max(v.stride(-1), rows), true};
-}
-
-uint32_t alignment(const void* p) {
-  const uintptr_t lowest_bit =
-      reinterpret_cast<uintptr_t>(p) & (~reinterpret_cast<uintptr_t>(p) + 1);
-  return static_cast<uint32_t>(std::min<uintptr_t>(lowest_bit, 256));
 }
 
 // The leading dimensions: the innermost ones that all three views walk with one stride each are
@@ -159,18 +176,14 @@ void clear(const Operand& result, DType type, const Batch& batch, cudaStream_t s
 }
 
 // What the algorithm may take and rely on.
-void set_limits(Preference& preference,
-                const Operand& first,
-                const Operand& second,
-                const Operand& result,
-                const Workspace& workspace) {
+void set_limits(Preference& preference, const Workspace& workspace) {
   preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace.bytes));
   preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                  static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(first.data));
-  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(second.data));
-  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(result.data));
-  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(result.data));
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
 }
 
 // outᵀ = bᵀ·aᵀ in cuBLASLt's terms, for one batch that starts at these offsets (in elements).
@@ -186,7 +199,7 @@ void multiply(const View& a,
                 result = operand(out, offsets[2]);
   if (a.size(-1) == 0)
     return options.accumulate ? void() : clear(result, out.dtype, batch, stream);
-  const Product product(first.transpose, second.transpose, options.bias);
+  const Product product(first.transpose, second.transpose, out.dtype, options.bias);
   const Layout layout_first(
       b.dtype, first.rows, first.columns, first.leading, batch.count, batch.stride_b);
   const Layout layout_second(
@@ -194,7 +207,7 @@ void multiply(const View& a,
   const Layout layout_out(
       out.dtype, result.rows, result.columns, result.leading, batch.count, batch.stride_out);
   Preference preference;
-  set_limits(preference, first, second, result, workspace);
+  set_limits(preference, workspace);
 
   // The library caches its answers by shape, so there is no cache here.
   cublasLtMatmulHeuristicResult_t choice{};
@@ -210,15 +223,15 @@ void multiply(const View& a,
                                                   &choice,
                                                   &found),
         "choice of algorithm");
-  const float alpha = 1, beta = options.accumulate ? 1.0f : 0.0f;
+  const Scalars scalars(options.accumulate, out.dtype == DType::f64);
   check(cublaslt().cublasLtMatmul(handle(),
                                   product.raw,
-                                  &alpha,
+                                  scalars.alpha(),
                                   first.data,
                                   layout_first.raw,
                                   second.data,
                                   layout_second.raw,
-                                  &beta,
+                                  scalars.beta(),
                                   result.data,
                                   layout_out.raw,
                                   result.data,
@@ -234,6 +247,7 @@ void multiply(const View& a,
 View with_leading(const View& x, const View& out) {
   View r = out;
   r.data = x.data;
+  r.dtype = x.dtype;  // products of 16 bits may be f32
   const int missing = out.rank - x.rank;
   for (int d = 0; d < out.rank; ++d)
     r.strides[d] = d < missing || x.shape[d - missing] == 1 ? 0 : x.strides[d - missing];
@@ -286,17 +300,65 @@ void multiply_batches(const View& a,
   }
 }
 
-}  // namespace
+// ---- views that lie below the declared alignment
 
-void matmul(const View& a,
-            const View& b,
-            const View& out,
-            const MatmulOptions& options,
-            Workspace workspace,
-            StreamHandle stream) {
-  if (out.numel() == 0)
-    return;
-  const View left = with_leading(a, out), right = with_leading(b, out);
+bool lies_aligned(const View& x) {
+  const int64_t item = static_cast<int64_t>(size_of(x.dtype));
+  bool all = reinterpret_cast<uintptr_t>(x.data) % alignment == 0;
+  for (int d = 0; d + 2 < x.rank; ++d)
+    all = all && (x.shape[d] == 1 || x.strides[d] * item % alignment == 0);
+  return all;
+}
+
+// A copy begins at a multiple of 256 bytes. Its matrices too: the rows of each are rounded up.
+View dense_like(const View& x, void* data) {
+  View copy = x;
+  copy.data = data;
+  const int64_t lot = 256 / static_cast<int64_t>(size_of(x.dtype));
+  int64_t step = 1;
+  for (int d = x.rank - 1; d >= 0; --d) {
+    copy.strides[d] = step;
+    step *= x.shape[d];
+    if (d == x.rank - 2)
+      step = (step + lot - 1) / lot * lot;
+  }
+  return copy;
+}
+size_t copy_bytes(const View& x) {
+  const View copy = dense_like(x, nullptr);
+  const int64_t matrices = x.rank > 2 ? copy.strides[0] * x.shape[0] : x.numel();
+  return (static_cast<size_t>(matrices) * size_of(x.dtype) + 255) / 256 * 256;
+}
+
+// What the library gets: a rule by shape, since algorithms depend on it.
+size_t library_bytes(const View& out) {
+  const size_t sums = static_cast<size_t>(out.numel()) * std::max<size_t>(size_of(out.dtype), 4);
+  return std::min(most_workspace_bytes, (most_splits * sums + 255) / 256 * 256);
+}
+
+// Hands out the workspace behind what the library gets.
+class Copies {
+ public:
+  Copies(Workspace workspace, size_t of_library)
+      : at_(static_cast<char*>(workspace.data) + of_library) {}
+  View of(const View& x) {
+    const View copy = dense_like(x, at_);
+    at_ += copy_bytes(x);
+    return copy;
+  }
+
+ private:
+  char* at_;
+};
+
+void multiply_aligned(const View& a,
+                      const View& b,
+                      const View& out,
+                      const MatmulOptions& options,
+                      Workspace workspace,
+                      StreamHandle stream) {
+  const View left = with_leading(a, out);
+  const View right = with_leading(b, out);
   const bool by_columns = out.size(-1) > 1 && out.stride(-1) != 1;
   const bool bias_after = options.bias && (by_columns || a.size(-1) == 0);
   const MatmulOptions product{.accumulate = options.accumulate,
@@ -310,8 +372,64 @@ void matmul(const View& a,
     add_bias(out, *options.bias, stream);
 }
 
-size_t matmul_workspace(const View&, const View&, const View&, int) {
-  return workspace_bytes;
+}  // namespace
+
+void multiply(const View& a,
+              const View& b,
+              const View& out,
+              const MatmulOptions& options,
+              Workspace workspace,
+              StreamHandle stream) {
+  if (out.numel() == 0)
+    return;
+  const size_t of_library = library_bytes(out);
+  Copies copies(workspace, of_library);
+  const auto placed = [&](const View& x) {
+    if (lies_aligned(x))
+      return x;
+    const View copy = copies.of(x);
+    cuda::copy(x, copy, stream);
+    return copy;
+  };
+  const View left = placed(a);
+  const View right = placed(b);
+  View bias;
+  MatmulOptions with_bias = options;
+  if (options.bias) {
+    bias = placed(*options.bias);
+    with_bias.bias = &bias;
+  }
+  const View result = options.accumulate || lies_aligned(out) ? placed(out) : copies.of(out);
+  workspace.bytes = std::min(workspace.bytes, of_library);
+  multiply_aligned(left, right, result, with_bias, workspace, stream);
+  if (result.data != out.data)
+    cuda::copy(result, out, stream);
 }
+
+size_t multiply_workspace(const View& a, const View& b, const View& out) {
+  size_t bytes = library_bytes(out);
+  for (const View* x : {&a, &b, &out}) {
+    if (!lies_aligned(*x))
+      bytes += copy_bytes(*x);
+  }
+  const size_t bias = static_cast<size_t>(out.size(-1)) * size_of(out.dtype);
+  return bytes + (bias + 255) / 256 * 256;  // which the views don't tell
+}
+
+template <class T>
+void matmul(const View& a,
+            const View& b,
+            const View& out,
+            const MatmulOptions& options,
+            Workspace workspace,
+            StreamHandle stream) {
+  multiply(a, b, out, options, workspace, stream);
+}
+
+size_t matmul_workspace(const View& a, const View& b, const View& out, int) {
+  return multiply_workspace(a, b, out);
+}
+
+SG_FOR_FLOATS(matmul)
 
 }  // namespace sg::kernels::cuda

@@ -23,6 +23,11 @@ struct Product {
   cublasOperation_t first = CUBLAS_OP_N, second = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
+  bool exact = false;  // computed in f64: alpha and beta are doubles
+
+  double scalar(const void* p) const {
+    return exact ? *static_cast<const double*>(p) : double{*static_cast<const float*>(p)};
+  }
 };
 
 // NVIDIA's handles are opaque structs that these never look into.
@@ -41,16 +46,26 @@ double load(const void* p, int64_t i, cudaDataType type) {
     return static_cast<float>(static_cast<const f16*>(p)[i]);
   if (type == CUDA_R_16BF)
     return static_cast<float>(static_cast<const bf16*>(p)[i]);
+  if (type == CUDA_R_64F)
+    return static_cast<const double*>(p)[i];
   return static_cast<const float*>(p)[i];
 }
 void store(void* p, int64_t i, cudaDataType type, double value) {
   const float x = static_cast<float>(value);
-  if (type == CUDA_R_16F)
+  if (type == CUDA_R_64F)
+    static_cast<double*>(p)[i] = value;
+  else if (type == CUDA_R_16F)
     static_cast<f16*>(p)[i] = f16(x);
   else if (type == CUDA_R_16BF)
     static_cast<bf16*>(p)[i] = bf16(x);
   else
     static_cast<float*>(p)[i] = x;
+}
+
+size_t item_of(cudaDataType type) {
+  if (type == CUDA_R_64F)
+    return 8;
+  return type == CUDA_R_32F ? 4 : 2;
 }
 
 // Column-major: d (m,n) = op(a)·op(b) + beta·c, with the bias (m) added to every column.
@@ -89,7 +104,7 @@ struct Call {
                    at(b, data_b, product.second != CUBLAS_OP_N, batch, k, j);
           const int64_t to = batch * d.batch_stride + i + j * d.leading;
           store(data_d, to, d.type, sum);
-          const size_t bytes = d.type == CUDA_R_32F ? 4 : 2;
+          const size_t bytes = item_of(d.type);
           simt::race::written(static_cast<char*>(data_d) + static_cast<size_t>(to) * bytes, bytes);
         }
   }
@@ -130,8 +145,12 @@ cublasStatus_t layout_set(cublasLtMatrixLayout_t l,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t product_create(cublasLtMatmulDesc_t* p, cublasComputeType_t, cudaDataType_t) {
-  *p = reinterpret_cast<cublasLtMatmulDesc_t>(new Product);
+cublasStatus_t product_create(cublasLtMatmulDesc_t* p,
+                              cublasComputeType_t compute,
+                              cudaDataType_t) {
+  Product product;
+  product.exact = compute == CUBLAS_COMPUTE_64F;
+  *p = reinterpret_cast<cublasLtMatmulDesc_t>(new Product(product));
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t product_destroy(cublasLtMatmulDesc_t p) {
@@ -207,8 +226,8 @@ cublasStatus_t multiply(cublasLtHandle_t,
                   a,
                   b,
                   d,
-                  *static_cast<const float*>(beta)};
-  if (!call.valid() || *static_cast<const float*>(alpha) != 1 || c != d)
+                  as<Product>(product).scalar(beta)};
+  if (!call.valid() || as<Product>(product).scalar(alpha) != 1 || c != d)
     return CUBLAS_STATUS_INVALID_VALUE;
   const std::lock_guard lock(simt::device_lock());
   return simt::enqueue(stream, [call] { call.run(); }) == cudaSuccess

@@ -61,6 +61,9 @@ void run_grid(const Grid&, const std::function<void()>& thread);
 // cudaLaunchKernelEx behind its types: queues the grid on config.stream (streams.cpp).
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread);
 
+// cudaFuncAttributeMaxDynamicSharedMemorySize of the next launch.
+cudaError_t allow_shared_memory(int bytes);
+
 void set_executor_options(const Options&);
 
 }  // namespace simt

@@ -200,6 +200,38 @@ void fence() {
   published[block_number] = barrier_now;
 }
 
+namespace {
+
+void report_access(void* p, size_t bytes, Does does, void* instruction) {
+  if (current && reinterpret_cast<uintptr_t>(p) % bytes != 0)
+    device_trap("misaligned access", std::source_location::current());
+  if (checks_accesses())
+    access(p, bytes, does, false, instruction);
+}
+
+}  // namespace
+
+uint64_t load(const void* from, size_t bytes) {
+  report_access(const_cast<void*>(from), bytes, Does::reads, __builtin_return_address(0));
+  uint64_t bits = 0;
+  std::memcpy(&bits, from, bytes);
+  return bits;
+}
+Sixteen load16(const void* from) {
+  report_access(const_cast<void*>(from), 16, Does::reads, __builtin_return_address(0));
+  Sixteen bits;
+  std::memcpy(&bits, from, 16);
+  return bits;
+}
+void store(void* to, uint64_t bits, size_t bytes) {
+  report_access(to, bytes, Does::writes, __builtin_return_address(0));
+  std::memcpy(to, &bits, bytes);
+}
+void store16(void* to, Sixteen bits) {
+  report_access(to, 16, Does::writes, __builtin_return_address(0));
+  std::memcpy(to, &bits, 16);
+}
+
 }  // namespace race
 }  // namespace simt
 

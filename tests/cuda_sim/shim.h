@@ -37,7 +37,36 @@
       ::simt::shared_array(&name##_key, sizeof(name##_array), alignof(name##_array)))
 #define SG_DYN_SHARED(T, name) T* name = static_cast<T*>(::simt::dynamic_shared())
 
+// Accesses of kernels (kernels/cuda/access.h), each reported with its address and size.
+#define SG_LOAD(Type, from) (::simt::reported_load<Type>(from))
+#define SG_STORE(Type, to, value) (::simt::reported_store<Type>(to, value))
+
 namespace simt {
+
+template <class W>
+__attribute__((always_inline)) inline W reported_load(const void* from) {
+  W word;
+  if constexpr (sizeof(W) == 16) {
+    const race::Sixteen bits = race::load16(from);
+    std::memcpy(&word, &bits, sizeof word);
+  } else {
+    const uint64_t bits = race::load(from, sizeof(W));
+    std::memcpy(&word, &bits, sizeof word);
+  }
+  return word;
+}
+template <class W>
+__attribute__((always_inline)) inline void reported_store(void* to, const W& word) {
+  if constexpr (sizeof(W) == 16) {
+    race::Sixteen bits;
+    std::memcpy(&bits, &word, sizeof word);
+    race::store16(to, bits);
+  } else {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &word, sizeof word);
+    race::store(to, bits, sizeof(W));
+  }
+}
 
 // NVIDIA's header has this template too, but hands the kernel on as an untyped address.
 template <class... Parameters, class... Arguments>
@@ -104,6 +133,8 @@ T atomic_update(T* p, F update) {
 }  // namespace simt
 
 #define cudaLaunchKernelEx ::simt::launch_typed
+// The address of a kernel says nothing here; the launch checks what was asked for last.
+#define cudaFuncSetAttribute(kernel, attribute, value) ::simt::allow_shared_memory(value)
 
 // ---- barriers and warp operations ----
 
@@ -158,6 +189,13 @@ inline unsigned __ballot_sync(unsigned mask, int vote, SIMT_WHERE) {
 template <class T>
 T atomicAdd(T* p, std::type_identity_t<T> value) {
   return simt::atomic_update(p, [value](T old) { return static_cast<T>(old + value); });
+}
+template <class T>
+T atomicMin(T* p, std::type_identity_t<T> value) {
+  return simt::atomic_update(p, [value](T old) { return old < value ? old : value; });
+}
+inline int __popc(unsigned x) {
+  return __builtin_popcount(x);
 }
 inline void __threadfence() {
   simt::race::fence();

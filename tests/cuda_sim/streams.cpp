@@ -101,13 +101,17 @@ cudaError_t push(cudaStream_t stream, Work work) {
   return result(cudaSuccess);
 }
 
-// What the hardware refuses. 48 KiB: more shared memory must be asked for, which nothing does yet.
+constexpr size_t unasked_shared_bytes = size_t(48) << 10;
+constexpr size_t most_shared_bytes = size_t(163) << 10;  // of compute capability 8.0
+thread_local size_t allowed_shared_bytes = unasked_shared_bytes;
+
+// What the hardware refuses.
 bool fits(const cudaLaunchConfig_t& c) {
   const dim3 g = c.gridDim, b = c.blockDim;
   const uint64_t threads = uint64_t(b.x) * b.y * b.z;
   return threads > 0 && threads <= 1024 && b.z <= 64 && g.x > 0 && g.y > 0 && g.z > 0 &&
          g.x <= 0x7fffffffu && g.y <= 65535 && g.z <= 65535 &&
-         c.dynamicSmemBytes <= size_t(48) << 10;
+         c.dynamicSmemBytes <= allowed_shared_bytes;
 }
 
 }  // namespace
@@ -136,9 +140,18 @@ void wait_for_all() {
     continue;
 }
 
+cudaError_t allow_shared_memory(int bytes) {
+  if (bytes < 0 || static_cast<size_t>(bytes) > most_shared_bytes)
+    return result(cudaErrorInvalidValue);
+  allowed_shared_bytes = static_cast<size_t>(bytes);
+  return result(cudaSuccess);
+}
+
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread) {
   const std::lock_guard lock(device_lock());
-  if (!fits(config))
+  const bool allowed = fits(config);
+  allowed_shared_bytes = unasked_shared_bytes;
+  if (!allowed)
     return result(cudaErrorInvalidConfiguration);
   const Grid grid{config.gridDim, config.blockDim, config.dynamicSmemBytes};
   return enqueue(config.stream, [grid, thread = std::move(thread)] { run_grid(grid, thread); });

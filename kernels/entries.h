@@ -1,6 +1,7 @@
-// The kernels of one instruction set: each entry of table.h, declared once in its namespace. A
-// kernel is a template over the stored type; the file that defines it instantiates it for the
-// dtypes it serves.
+// The kernels of one backend or instruction set: each entry of table.h, declared once in its
+// namespace (SG_ISA). A kernel is a template over the stored type; the file of cpu/ or cuda/ that
+// defines it instantiates it for the dtypes it serves. The files are named below; cuda/ has the
+// same names.
 #pragma once
 #include "kernels/table.h"
 
@@ -196,11 +197,24 @@ void classifier(const View& x,
                 StreamHandle);
 size_t classifier_workspace(const View& x, const View& weight, bool backward, int threads);
 
-// Instantiates a kernel template for all float types.
-#define SG_FOR_FLOATS(kernel, ...)           \
-  template void kernel<float>(__VA_ARGS__);  \
-  template void kernel<double>(__VA_ARGS__); \
-  template void kernel<f16>(__VA_ARGS__);    \
-  template void kernel<bf16>(__VA_ARGS__);
+// Instantiates a kernel template: for all float types; for those that gradients have.
+#define SG_FOR_FLOATS(kernel) \
+  SG_FOR_GRADIENTS(kernel)    \
+  template decltype(kernel<double>) kernel<double>;
+#define SG_FOR_GRADIENTS(kernel)                  \
+  template decltype(kernel<float>) kernel<float>; \
+  template decltype(kernel<f16>) kernel<f16>;     \
+  template decltype(kernel<bf16>) kernel<bf16>;
+
+// The same as designated initialisers of a table.
+#define SG_FLOATS(kernel) \
+  { .f32 = kernel<float>, .f64 = kernel<double>, .f16 = kernel<f16>, .bf16 = kernel<bf16> }
+#define SG_ALL(kernel)                                                                             \
+  {                                                                                                \
+    .f32 = kernel<float>, .f64 = kernel<double>, .f16 = kernel<f16>, .bf16 = kernel<bf16>,         \
+    .i32 = kernel<int32_t>, .i64 = kernel<int64_t>, .u8 = kernel<uint8_t>, .boolean = kernel<bool> \
+  }
+#define SG_GRADIENTS(kernel) \
+  { .f32 = kernel<float>, .f16 = kernel<f16>, .bf16 = kernel<bf16> }
 
 }  // namespace sg::kernels::SG_ISA
