@@ -1,9 +1,9 @@
 #include <bit>
-#include <cmath>
 
 #include "autograd/host_activations.h"
 #include "core/error.h"
 #include "dist/comm/connect.h"
+#include "dist/config/settings.h"
 #include "dist/engines/engines.h"
 #include "dist/engines/facts.h"
 #include "dist/engines/take_over.h"
@@ -33,28 +33,11 @@ void check_elastic(const Options& options, const Comm& comm) {
        "zero1 must reduce by reduce_scatter, not all_reduce, which has no room for f32 sums");
 }
 
-// The values that a command line checks by itself; a NaN is never in range.
+// The ranges that a command line checks by itself.
 void check_values(const Options& options) {
-  check(options.lr >= 0 && std::isfinite(options.lr),
-        "engine: the learning rate must not be negative: {}",
-        options.lr);
-  check(options.clip >= 0 && std::isfinite(options.clip),
-        "engine: the norm to clip at must not be negative (0: off): {}",
-        options.clip);
-  check(options.micro_steps > 0, "engine: micro_steps must be positive: {}", options.micro_steps);
-  check(options.first_bucket_bytes > 0 && options.bucket_bytes > 0,
-        "engine: bucket sizes must be positive: {} and {} bytes",
-        options.first_bucket_bytes,
-        options.bucket_bytes);
-  check(options.prefetch_elements >= 0 && options.max_live_elements >= 0 &&
-            options.persistent_elements >= 0,
-        "engine: numbers of elements must not be negative: prefetch {}, max_live {}, persistent {}",
-        options.prefetch_elements,
-        options.max_live_elements,
-        options.persistent_elements);
-  check(options.predivide > 0 && std::isfinite(options.predivide),
-        "engine: the predivide factor must be positive: {}",
-        options.predivide);
+  Options read = options;
+  for (const Setting<Options>& row : engine_settings)
+    check_range("engine", row.name, row.field(read), row.range);
 }
 
 // Before any memory is taken: an engine lays its parameters out one behind the other.

@@ -139,7 +139,7 @@ int main(int argc, char** argv) {
                "exposed",
                "of communication");
     for (const std::string& name : engines) {
-      const EngineKind engine = dist::parse_engine(name);
+      const EngineKind engine = dist::parse_word<EngineKind>(name);
       for (const bool overlap : {true, false}) {
         const Measured m = run(engine, bandwidth, overlap);
         fmt::print("{:<7}{:>9}{:>10.1f}{:>12.1f}{:>16.1f}{:>18.2f}{:>13.1f}{:>17.2f}\n",

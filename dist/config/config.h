@@ -1,7 +1,7 @@
 // The JSON configuration, in the format that DeepSpeed made common: the same keys with the same
 // meaning, into Options. A key that doesn't exist is an error that names the nearest one; a key or
-// value that isn't supported yet is an error that says so; nothing is ignored. keys.cpp has a row
-// for each key.
+// value that isn't supported yet is an error that says so; nothing is ignored. The keys are
+// those of the settings' rows (dist/options.h, settings.h), and those that keys.cpp lists.
 //
 //   const dist::Config config = dist::read_config("ds.json");
 //   auto engine = dist::initialize(model.units(), config.options(comm.size()), comm);
@@ -17,16 +17,10 @@
 #include <string>
 #include <string_view>
 
-#include "dist/comm/connect.h"
-#include "dist/options.h"
-#include "optim/schedules.h"
+#include "dist/config/settings.h"
 
 namespace sg::dist {
 
-// Sequences: train = micro · accumulation · ranks. 0: not given.
-struct BatchSizes {
-  int64_t train = 0, micro = 0, accumulation = 0;
-};
 struct BatchNames {  // what the user called them
   const char* train = "train_batch_size";
   const char* micro = "train_micro_batch_size_per_gpu";

@@ -12,79 +12,119 @@ namespace {
 using Read = std::function<void(const ConfigValue&, ConfigDraft&)>;
 using Draft = ConfigDraft;
 
-constexpr int64_t largest = int64_t{1} << 47;  // of any count: products of two still fit
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 template <class Field>
 using In = Field* (*)(Draft&);  // where it lies in the draft
 
-Read flag(In<bool> field) {
-  return [field](const ConfigValue& v, Draft& d) {
-    if (!v.value.is_boolean())
-      v.must_be("true or false");
-    *field(d) = v.value.get<bool>();
-  };
+bool flag_of(const ConfigValue& v) {
+  if (!v.value.is_boolean())
+    v.must_be("true or false");
+  return v.value.get<bool>();
 }
 
-double number_of(const ConfigValue& v, double low, double below) {
+// 5e8 is a whole number too.
+double number_of(const ConfigValue& v, const Range& range, bool whole) {
   const double x = v.value.is_number() ? v.value.get<double>() : std::nan("");
-  if (low <= x && x < below)
-    return x;
-  v.must_be(below == infinity ? fmt::format("a number of at least {}", low)
-                              : fmt::format("a number from {} to below {}", low, below));
+  if (!range.holds(x) || (whole && x != std::floor(x)))
+    v.must_be(range.text(whole));
+  return x;
+}
+
+// A word; its own error says which there are.
+template <class Parse>
+auto word_of(const ConfigValue& v, const Parse& parse) {
+  if (!v.value.is_string())
+    v.must_be("a word in quotes");
+  try {
+    return parse(v.value.get<std::string>());
+  } catch (const Error& e) {
+    fail(ErrorKind::usage, "{}: {}", v.path, e.what());
+  }
+}
+
+// ---- keys of settings that have a row: read by the type of their field
+
+bool switch_of(const ConfigValue& v, const std::array<const char*, 2>& words) {
+  if (words[1] == std::string("on"))
+    return flag_of(v);
+  return word_of(v, [&](const std::string& text) { return parse_switch(words, text); });
+}
+
+void read_field(const ConfigValue& v, const Field& field, const Range& range, const auto& words) {
+  if (auto* const* value = std::get_if<bool*>(&field))
+    **value = switch_of(v, words);
+  if (auto* const* value = std::get_if<int*>(&field))
+    **value = static_cast<int>(number_of(v, range, true));
+  if (auto* const* value = std::get_if<int64_t*>(&field))
+    **value = static_cast<int64_t>(number_of(v, range, true));
+  if (auto* const* value = std::get_if<double*>(&field))
+    **value = number_of(v, range, false);
+  if (const auto* value = std::get_if<WordField>(&field))
+    word_of(v, [&](const std::string& text) { return value->parse(value->at, text), true; });
+}
+
+using Rows = std::vector<ConfigKey>;
+
+template <class Settings, class Owner>
+void add_rows(Rows& keys, const Settings& rows, Owner& (*owner)(Config&)) {
+  for (const auto& row : rows) {
+    if (row.own_reader || !row.keys[0])
+      continue;
+    keys.push_back({row.keys[0], [&row, owner](const ConfigValue& v, Draft& d) {
+                      read_field(v, row.field(owner(d.config)), row.range, row.switch_words);
+                    }});
+  }
+}
+
+Rows keys_of_rows() {
+  Rows keys;
+  add_rows(
+      keys, batch_settings, +[](Config& c) -> BatchSizes& { return c.batch; });
+  add_rows(
+      keys, engine_settings, +[](Config& c) -> Options& { return c.engine; });
+  add_rows(
+      keys, loss_scale_settings, +[](Config& c) -> optim::LossScaleOptions& {
+        return c.engine.loss_scale;
+      });
+  add_rows(
+      keys, schedule_settings, +[](Config& c) -> optim::Schedule& { return c.schedule; });
+  add_rows(
+      keys, group_settings, +[](Config& c) -> CommOptions& { return c.comm; });
+  return keys;
+}
+
+// ---- keys that mean something together with others (config.cpp), or to which the file gives
+// another range than the command line
+
+Read flag(In<bool> field) {
+  return [field](const ConfigValue& v, Draft& d) { *field(d) = flag_of(v); };
 }
 
 // Field: double, or an optional one
 template <class Field>
-Read number(In<Field> field, double low = 0, double below = infinity) {
-  return [=](const ConfigValue& v, Draft& d) { *field(d) = number_of(v, low, below); };
+Read number(In<Field> field, Range range = {}) {
+  return [=](const ConfigValue& v, Draft& d) { *field(d) = number_of(v, range, false); };
 }
 
-Read positive(In<double> field) {
+Read count(In<int64_t> field) {
   return [field](const ConfigValue& v, Draft& d) {
-    *field(d) = number_of(v, 0, infinity);
-    if (*field(d) == 0)
-      v.must_be("a number above 0");
+    *field(d) = static_cast<int64_t>(number_of(v, {.low = 1, .high = largest_option}, true));
   };
 }
 
-// 5e8 is a count too.
-template <class Field>
-Read count(In<Field> field, int64_t low, int64_t high = largest) {
-  return [=](const ConfigValue& v, Draft& d) {
-    const double x = v.value.is_number() ? v.value.get<double>() : std::nan("");
-    if (!(static_cast<double>(low) <= x && x <= static_cast<double>(high) && x == std::floor(x)))
-      v.must_be(fmt::format("a whole number from {} to {}", low, high));
-    *field(d) = static_cast<Field>(x);
+Read word(In<std::string> field) {
+  return [field](const ConfigValue& v, Draft& d) {
+    *field(d) = word_of(v, [](const std::string& text) { return text; });
   };
 }
 
-// A word that one of our parse functions knows.
-template <class Field, class Parse>
-Read word(In<Field> field, Parse parse) {
-  return [=](const ConfigValue& v, Draft& d) {
-    if (!v.value.is_string())
-      v.must_be("a word in quotes");
-    try {
-      *field(d) = parse(v.value.get<std::string>());
-    } catch (const Error& e) {
-      fail(ErrorKind::usage, "{}: {}", v.path, e.what());
-    }
-  };
-}
-
-std::string any_word(const std::string& text) {
-  return text;
-}
+constexpr Range below_one = {.high = 1, .below_high = true};
 
 Read betas(In<std::optional<std::vector<double>>> field) {
   return [field](const ConfigValue& v, Draft& d) {
     std::vector<double> two;
-    if (v.value.is_array() && v.value.size() == 2)
-      for (const auto& x : v.value)
-        two.push_back(x.is_number() ? x.get<double>() : std::nan(""));
-    const bool ok = two.size() == 2 && 0 <= two[0] && two[0] < 1 && 0 <= two[1] && two[1] < 1;
-    if (!ok)
+    for (const auto& x : v.value.is_array() ? v.value : nlohmann::json::array())
+      two.push_back(x.is_number() ? x.get<double>() : std::nan(""));
+    if (two.size() != 2 || !below_one.holds(two[0]) || !below_one.holds(two[1]))
       v.must_be("two numbers from 0 to below 1");
     *field(d) = two;
   };
@@ -111,20 +151,6 @@ void read_communication(const ConfigValue& v, Draft& d) {
     v.must_be("null, \"fp32\", \"bf16\" or \"fp16\"");
 }
 
-Checks parse_checks(const std::string& text) {
-  for (const auto& [name, checks] : {std::pair{"never", Checks::never}, {"always", Checks::always}})
-    if (text == name)
-      return checks;
-  fail(ErrorKind::usage, "\"{}\" is none of never, always", text);
-}
-
-bool parse_zero1_reduce(const std::string& text) {
-  check(text == "reduce_scatter" || text == "all_reduce",
-        "\"{}\" is neither reduce_scatter nor all_reduce",
-        text);
-  return text == "all_reduce";
-}
-
 // A key that changes nothing yet: it may stand in the file with the one value that says what
 // happens anyway.
 Read only(nlohmann::json value, std::string why = "isn't supported yet") {
@@ -141,56 +167,25 @@ Read refused(const std::string& why = "isn't supported yet") {
   };
 }
 
-using Rows = std::vector<ConfigKey>;
-
 Rows training_keys() {
   return {
-      {"train_batch_size", count<int64_t>([](Draft& d) { return &d.config.batch.train; }, 1)},
-      {"train_micro_batch_size_per_gpu",
-       count<int64_t>([](Draft& d) { return &d.config.batch.micro; }, 1)},
-      {"gradient_accumulation_steps",
-       count<int64_t>([](Draft& d) { return &d.config.batch.accumulation; }, 1, 1 << 20)},
-      {"steps_per_print", count<int64_t>([](Draft& d) { return &d.config.steps_per_print; }, 1)},
-      {"gradient_clipping", number<double>([](Draft& d) { return &d.config.engine.clip; })},
-      {"prescale_gradients", flag([](Draft& d) { return &d.config.engine.prescale_gradients; })},
-      {"gradient_predivide_factor", positive([](Draft& d) { return &d.config.engine.predivide; })},
+      {"train_batch_size", count([](Draft& d) { return &d.config.batch.train; })},
+      {"steps_per_print", count([](Draft& d) { return &d.config.steps_per_print; })},
       {"communication_data_type", read_communication},
       {"data_types.grad_accum_dtype", only("fp32")},
-      {"on_nonfinite",
-       word<OnNonFinite>([](Draft& d) { return &d.config.engine.on_nonfinite; },
-                         parse_on_nonfinite)},
-      {"elastic_determinism", flag([](Draft& d) { return &d.config.engine.elastic_determinism; })},
-      {"comm.reduction",
-       word<Algorithm>([](Draft& d) { return &d.config.engine.reduction; }, parse_algorithm)},
-      {"comm.timeout_seconds", positive([](Draft& d) { return &d.config.comm.timeout; })},
-      {"comm.check", word<Checks>([](Draft& d) { return &d.config.comm.checks; }, parse_checks)},
   };
 }
 
 Rows zero_keys() {
   return {
       {"zero_optimization.stage", read_stage},
-      {"zero_optimization.overlap_comm", flag([](Draft& d) { return &d.config.engine.overlap; })},
       {"zero_optimization.contiguous_gradients", only(true)},
       {"zero_optimization.reduce_bucket_size",
-       count<int64_t>([](Draft& d) { return &d.config.bucket_elements; }, 1)},
+       count([](Draft& d) { return &d.config.bucket_elements; })},
       {"zero_optimization.allgather_bucket_size",
        refused("isn't supported: parameters are gathered in the buckets of reduce_bucket_size")},
       {"zero_optimization.sub_group_size", refused()},
-      {"zero_optimization.stage3_prefetch_bucket_size",
-       count<int64_t>([](Draft& d) { return &d.config.engine.prefetch_elements; }, 0)},
-      {"zero_optimization.stage3_param_persistence_threshold",
-       count<int64_t>([](Draft& d) { return &d.config.engine.persistent_elements; }, 0)},
-      {"zero_optimization.stage3_max_live_parameters",
-       count<int64_t>([](Draft& d) { return &d.config.engine.max_live_elements; }, 0)},
       {"zero_optimization.stage3_max_reuse_distance", only(0)},
-      {"zero_optimization.partition",
-       word<PartitionKind>([](Draft& d) { return &d.config.engine.partition; }, parse_partition)},
-      {"zero_optimization.accumulation",
-       word<Accumulation>([](Draft& d) { return &d.config.engine.accumulation; },
-                          parse_accumulation)},
-      {"zero_optimization.zero1_reduce",
-       word<bool>([](Draft& d) { return &d.config.engine.zero1_all_reduce; }, parse_zero1_reduce)},
       {"zero_optimization.tile_linear", only(0)},
       {"zero_optimization.stage3_gather_16bit_weights_on_model_save", only(false)},
       {"zero_optimization.delayed_update.enabled", only(false)},
@@ -226,18 +221,6 @@ Rows offload_keys() {
 Rows precision_keys() {
   return {
       {"fp16.enabled", flag([](Draft& d) { return &d.fp16; })},
-      {"fp16.loss_scale",
-       number<double>([](Draft& d) { return &d.config.engine.loss_scale.fixed; }, 0, 0x1p100)},
-      {"fp16.initial_scale_power",
-       count<int>([](Draft& d) { return &d.config.engine.loss_scale.initial_power; }, 0, 100)},
-      {"fp16.loss_scale_window",
-       count<int>([](Draft& d) { return &d.config.engine.loss_scale.window; }, 1, 1 << 30)},
-      {"fp16.hysteresis",
-       count<int>([](Draft& d) { return &d.config.engine.loss_scale.hysteresis; }, 1, 1 << 30)},
-      {"fp16.consecutive_hysteresis",
-       flag([](Draft& d) { return &d.config.engine.loss_scale.consecutive_hysteresis; })},
-      {"fp16.min_loss_scale",
-       positive([](Draft& d) { return &d.config.engine.loss_scale.minimum; })},
       {"fp16.auto_cast", only(false)},
       {"bf16.enabled", flag([](Draft& d) { return &d.bf16; })},
       {"bf16.check_grad_overflow", only(true)},
@@ -247,18 +230,15 @@ Rows precision_keys() {
 Rows optimizer_keys() {
   using Optional = std::optional<double>;
   return {
-      {"optimizer.type", word<std::string>([](Draft& d) { return &d.optimizer; }, any_word)},
+      {"optimizer.type", word([](Draft& d) { return &d.optimizer; })},
       {"optimizer.params.lr", number<Optional>([](Draft& d) { return &d.lr; })},
       {"optimizer.params.betas", betas([](Draft& d) { return &d.betas; })},
-      {"optimizer.params.eps", number<Optional>([](Draft& d) { return &d.eps; }, 1e-300)},
+      {"optimizer.params.eps", number<Optional>([](Draft& d) { return &d.eps; }, {.low = 1e-300})},
       {"optimizer.params.weight_decay", number<Optional>([](Draft& d) { return &d.weight_decay; })},
-      {"optimizer.params.momentum", number<Optional>([](Draft& d) { return &d.momentum; }, 0, 1)},
+      {"optimizer.params.momentum",
+       number<Optional>([](Draft& d) { return &d.momentum; }, below_one)},
       {"optimizer.params.nesterov",
-       [](const ConfigValue& v, Draft& d) {
-         if (!v.value.is_boolean())
-           v.must_be("true or false");
-         d.nesterov = v.value.get<bool>();
-       }},
+       [](const ConfigValue& v, Draft& d) { d.nesterov = flag_of(v); }},
       {"optimizer.params.bias_correction", only(true)},
       {"optimizer.params.amsgrad", only(false)},
       {"optimizer.params.adam_w_mode",
@@ -269,23 +249,20 @@ Rows optimizer_keys() {
 
 Rows scheduler_keys() {
   return {
-      {"scheduler.type", word<std::string>([](Draft& d) { return &d.scheduler; }, any_word)},
+      {"scheduler.type", word([](Draft& d) { return &d.scheduler; })},
       {"scheduler.params.warmup_min_lr", number<double>([](Draft& d) { return &d.start_lr; })},
       {"scheduler.params.warmup_max_lr",
        number<std::optional<double>>([](Draft& d) { return &d.max_lr; })},
       {"scheduler.params.warmup_num_steps",
-       count<int64_t>([](Draft& d) { return &d.config.schedule.warmup; }, 1)},
-      {"scheduler.params.warmup_type",
-       word<std::string>([](Draft& d) { return &d.warmup_type; }, any_word)},
-      {"scheduler.params.total_num_steps",
-       count<int64_t>([](Draft& d) { return &d.config.schedule.steps; }, 1)},
+       count([](Draft& d) { return &d.config.schedule.warmup; })},
+      {"scheduler.params.warmup_type", word([](Draft& d) { return &d.warmup_type; })},
       {"scheduler.params.decay_num_steps",
-       count<int64_t>([](Draft& d) { return &d.config.schedule.decay; }, 1)},
+       count([](Draft& d) { return &d.config.schedule.decay; })},
       {"scheduler.params.min_lr", number<double>([](Draft& d) { return &d.end_lr; })},
       {"scheduler.params.warmup_min_ratio",
-       number<double>([](Draft& d) { return &d.start_ratio; }, 0, 1)},
+       number<double>([](Draft& d) { return &d.start_ratio; }, below_one)},
       {"scheduler.params.cos_min_ratio",
-       number<double>([](Draft& d) { return &d.end_ratio; }, 0, 1)},
+       number<double>([](Draft& d) { return &d.end_ratio; }, below_one)},
   };
 }
 
@@ -295,7 +272,6 @@ Rows later_keys() {
       {"activation_checkpointing.partition_activations",
        only(false,
             "needs a tensor-parallel group: data-parallel ranks hold different activations")},
-      {"activation_checkpointing.cpu_checkpointing", only(false)},
       {"activation_checkpointing.contiguous_memory_optimization", only(false)},
       {"activation_checkpointing.number_checkpoints", only(nullptr)},
       {"activation_checkpointing.synchronize_checkpoint_boundary", only(false)},
@@ -352,7 +328,8 @@ void ConfigValue::must_be(const std::string& what) const {
 const std::vector<ConfigKey>& config_keys() {
   static const std::vector<ConfigKey> keys = [] {
     Rows all;
-    for (const auto& rows : {training_keys,
+    for (const auto& rows : {keys_of_rows,
+                             training_keys,
                              zero_keys,
                              offload_keys,
                              precision_keys,

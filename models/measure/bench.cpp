@@ -50,7 +50,7 @@ void bench(const Family& family, const BenchOptions& options, dist::Comm& comm) 
   // The receipt's peak_rss_bytes is from before this measuring.
   const TrainOptions& ran = trainer.options();
   const double alone = ran.engine.micro_steps *
-                       measure_products(training_products(family, ran.size, ran.micro_batch),
+                       measure_products(training_products(family, ran.size, ran.batch.micro),
                                         {.dtype = ran.engine.precision});
   receipt["matmul_efficiency"] = alone / trainer.median_step_seconds();
   std::printf(

@@ -52,7 +52,7 @@ void compare(const Family& family, const CompareOptions& given, dist::Comm& comm
   if (comm.rank() == 0)
     check_reports(options);
   if (comm.rank() == 0)
-    say_overrides(options);
+    say_overrides(options.overrides);
   // The same for all, or bits would differ.
   if (options.engine.accumulation == dist::Accumulation::automatic)
     options.engine.accumulation = options.engine.elastic_determinism

@@ -110,7 +110,7 @@ void print_json(const PlanOptions& options,
             {"vocab", *size.vocab},
             {"context", *size.context},
             {"world", options.world},
-            {"precision", precision_name(options.engine.precision)},
+            {"precision", dist::precision_name(options.engine.precision)},
             {"device", on.name},
             {"engines", Json::array()}};
   for (const EnginePlan& p : plans)
@@ -160,8 +160,8 @@ void plan(const Family& family, const PlanOptions& given) {
                           *size.vocab,
                           static_cast<double>(parameters) * 1e-9,
                           options.world,
-                          precision_name(options.engine.precision),
-                          options.micro_batch,
+                          dist::precision_name(options.engine.precision),
+                          options.batch.micro,
                           *size.context,
                           on.name)
                   .c_str());

@@ -81,12 +81,6 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& e, int argc, 
   return static_cast<int>(ErrorKind::usage);
 }
 
-// Starts the ranks of a group and runs `body` on each.
-int launch(GroupOptions group, const std::function<void(dist::Comm&)>& body) {
-  group.comm.device.capacity = group.device_memory;
-  return dist::launch(group.comm, body);
-}
-
 int explain(int ranks) {
   try {
     std::fputs(dist::explain_ring(ranks > 0 ? ranks : 3).c_str(), stdout);
@@ -153,7 +147,7 @@ int run(const Subcommands& given, const Family& family) {
     return launch(given.generate.group,
                   [&](dist::Comm& comm) { generate(family, given.generate, comm); });
   if (*given.compare_command && !given.compare.explain.empty())
-    return explain(given.compare.train.group.comm.ranks);
+    return explain(given.compare.train.group.ranks);
   if (*given.compare_command)
     return launch(given.compare.train.group,
                   [&](dist::Comm& comm) { compare(family, given.compare, comm); });

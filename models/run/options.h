@@ -7,13 +7,11 @@
 #include <vector>
 
 #include "core/device.h"
-#include "dist/comm/connect.h"
 #include "dist/comm/sim.h"
-#include "dist/options.h"
+#include "dist/config/settings.h"
 #include "models/data/data.h"
 #include "models/run/values.h"
 #include "models/size_options.h"
-#include "optim/schedules.h"
 
 namespace CLI {
 class App;
@@ -21,29 +19,20 @@ class App;
 
 namespace sg::models {
 
-// Ranks, and how they talk.
-struct GroupOptions {
-  dist::CommOptions comm;
-  uint64_t device_memory = Pool::unlimited;  // bytes of a rank's device
-};
+constexpr int64_t usual_warmup = -1;  // 100 steps, or all where there are fewer
 
 struct TrainOptions {
   SizeOptions size;
   DataOptions data;
-  GroupOptions group;
-  optim::Schedule schedule{.lr = 1e-3, .min_lr = 1e-4};
-  std::optional<int64_t> warmup;  // the schedule's; else 100 steps, or all where there are fewer
+  dist::CommOptions group;
+  optim::Schedule schedule{.lr = 1e-3, .min_lr = 1e-4, .warmup = usual_warmup};
   dist::Options engine{.engine = dist::EngineKind::none};
-  std::string
-      config;  // JSON (dist/config/config.h), whose values merge_config takes over; empty: none
+  dist::BatchSizes batch{.micro = 12};  // micro 0: what the global batch leaves
+  std::string config;                  // JSON (dist/config/config.h), which merge_config takes over
   std::vector<std::string> overrides;  // what the command line has otherwise, a line each
 
-  int64_t micro_batch = 12;        // 0: what global_batch leaves
-  int64_t global_batch = 0;        // 0: micro_batch · accumulation_steps · ranks
-  int64_t accumulation_steps = 0;  // 0: what the batches leave
   int64_t steps = 1000;
   uint64_t seed = 1;
-
   std::string out;  // empty: nothing is saved
   std::optional<std::string> resume;
   std::string accept_change;  // comma-separated: world, isa, library, rules, steps
@@ -58,10 +47,111 @@ struct TrainOptions {
   bool verbose = false;  // the start says all of the numerics
 };
 
+using dist::At;
+using dist::Decides;
+using dist::Topic;
+
+// The rows of TrainOptions' own fields (dist/setting.h).
+inline constexpr dist::Setting<TrainOptions> run_settings[] = {
+    {.name = "steps",
+     .field = At<&TrainOptions::steps>::of,
+     .option = "--steps",
+     .help = "optimizer steps",
+     .range = {.low = 1},
+     .decides = Decides::calls},
+    {.name = "seed",
+     .field = At<&TrainOptions::seed>::of,
+     .option = "--seed",
+     .help = "of initial values, order of the data and dropout",
+     .decides = Decides::bits},
+    {.name = "out",
+     .field = At<&TrainOptions::out>::of,
+     .option = "--out",
+     .help = "folder for checkpoints and metrics.jsonl",
+     .decides = Decides::calls},
+    {.name = "overwrite",
+     .field = At<&TrainOptions::overwrite>::of,
+     .option = "--overwrite",
+     .help = "the run that --out holds goes; without it such a folder is refused",
+     .form = dist::Form::flag,
+     .decides = Decides::calls},
+    {.name = "accept_change",
+     .field = At<&TrainOptions::accept_change>::of,
+     .option = "--accept-change",
+     .help = "let a resume differ in world (which keeps the run's global batch unless another is "
+             "given), isa, library, rules (of the numerics: another version's), steps (the "
+             "schedule is stretched to the new length); by commas",
+     .decides = Decides::calls},
+    {.name = "save_every",
+     .field = At<&TrainOptions::save_every>::of,
+     .option = "--save-every",
+     .help = "steps between checkpoints; 0: by time and at the end",
+     .decides = Decides::calls},
+    {.name = "save_minutes",  // rank 0's clock decides
+     .field = At<&TrainOptions::save_minutes>::of,
+     .option = "--save-minutes",
+     .help = "minutes between checkpoints, at most; 0: any",
+     .range = {.high = 1e6}},
+    {.name = "async_save",
+     .field = At<&TrainOptions::async_save>::of,
+     .option = "--async-save",
+     .help = "write checkpoints beside training, which stops only while they are copied to host "
+             "memory",
+     .form = dist::Form::flag,
+     .decides = Decides::calls},
+    {.name = "eval_every",
+     .field = At<&TrainOptions::eval_every>::of,
+     .option = "--eval-every",
+     .help = "steps between validations; 0: at the end only",
+     .decides = Decides::calls},
+    {.name = "eval_batches",
+     .field = At<&TrainOptions::eval_batches>::of,
+     .option = "--eval-batches",
+     .help = "batches of a validation; 0: the whole split",
+     .decides = Decides::calls},
+    {.name = "trace",
+     .field = At<&TrainOptions::trace>::of,
+     .option = "--trace",
+     .help = "file for a Chrome trace (opens in Perfetto)",
+     .topic = Topic::report},
+    {.name = "receipt",  // ranks compare whether there is one
+     .field = At<&TrainOptions::receipt>::of,
+     .option = "--receipt",
+     .help = "file for the receipt (JSON)",
+     .topic = Topic::report},
+    {.name = "verbose",
+     .field = At<&TrainOptions::verbose>::of,
+     .option = "--verbose",
+     .help = "say at the start all that the run's bits depend on, as the receipt does",
+     .form = dist::Form::flag,
+     .topic = Topic::report},
+};
+
+inline constexpr const char* tokenizer_words[] = {"bytes", "chars"};
+
+inline constexpr dist::Setting<DataOptions> data_settings[] = {
+    {.name = "data",  // its fingerprint decides bits
+     .field = At<&DataOptions::path>::of,
+     .option = "--data",
+     .help = "a text, or a file of tokens (.bin: raw uint16 or llm.c's form); without it, this "
+             "project's own sources"},
+    {.name = "tokenizer",
+     .field = At<&DataOptions::tokenizer>::of,
+     .option = "--tokenizer",
+     .help = "bytes or chars, for a text; bytes unless given",
+     .one_of = tokenizer_words},
+    {.name = "validation",
+     .field = At<&DataOptions::val_fraction>::of,
+     .option = "--val-fraction",
+     .help = "the end of the data that validates",
+     .range = {.high = 0.9},
+     .decides = Decides::bits},
+};
+
 struct EvalOptions {
   std::string from = {};
   DataOptions data = {};
-  GroupOptions group = {};
+  dist::CommOptions group = {};
   int64_t batch = 12, batches = 0;
 };
 
@@ -74,7 +164,7 @@ struct ExportOptions {
 struct GenerateOptions {
   std::string from = {};
   std::string prompt = {};  // text; of a model of a token file: ids by spaces
-  GroupOptions group = {};
+  dist::CommOptions group = {};
   int64_t tokens = 200;
   double temperature = 0.8;
   int64_t top_k = 0;  // 0: every token
@@ -82,7 +172,7 @@ struct GenerateOptions {
 };
 
 struct BenchOptions : TrainOptions {
-  BenchOptions() { micro_batch = 4, steps = 10; }
+  BenchOptions() { batch.micro = 4, steps = 10; }
 };
 
 // Engines one after another, each with the same training; `train.receipt` is the comparison's.
@@ -98,7 +188,9 @@ struct PlanOptions {
   int world = 1;
   std::vector<dist::EngineKind> engines;
   dist::Options engine{.engine = dist::EngineKind::ddp};
-  int64_t micro_batch = 1;
+  dist::BatchSizes batch{.micro = 1};
+  std::string config;  // as TrainOptions'
+  std::vector<std::string> overrides;
   int threads = 0;  // of a rank's device; 0: this machine's processors dealt to the ranks
   Device dry_device = meta(0);  // where ranks live
   dist::Imitated imitated = dist::Imitated::threads;
@@ -117,8 +209,11 @@ void add_compare_options(CLI::App& app, CompareOptions& options, const std::stri
 void add_plan_options(CLI::App& app, PlanOptions& options, const std::string& sizes);
 
 // Takes over what the file of --config says, but for what was given on the command line: that wins,
-// and `overrides` tells. `command` is parsed.
+// and `overrides` tells, as it tells of what the engine doesn't use. An option that was given and
+// that no engine of the run uses is a usage error. `command` is parsed.
 void merge_config(const CLI::App& command, TrainOptions& options);
-void say_overrides(const TrainOptions& options);  // to stdout
+void merge_config(const CLI::App& command, CompareOptions& options);
+void merge_config(const CLI::App& command, PlanOptions& options);
+void say_overrides(const std::vector<std::string>& overrides);  // to stdout
 
 }  // namespace sg::models

@@ -86,10 +86,10 @@ void estimate(EnginePlan& plan,
 struct DryBatch {
   DryBatch(const PlanOptions& options, const dist::Comm& comm) {
     const CategoryScope category(Category::data);
-    const Shape shape{options.micro_batch, *options.size.context};
+    const Shape shape{options.batch.micro, *options.size.context};
     const bool one_reader = dist::facts_of(options.engine.engine).one_reader;
     const bool scatters = one_reader && comm.size() > 1 && comm.rank() == 0;
-    const Shape whole{scatters ? options.micro_batch * comm.size() : 0, *options.size.context};
+    const Shape whole{scatters ? options.batch.micro * comm.size() : 0, *options.size.context};
     const Tensor all_tokens = empty(whole, DType::i32), all_targets = empty(whole, DType::i32);
     tokens = empty(shape, DType::i32), targets = empty(shape, DType::i32);
   }
@@ -155,7 +155,7 @@ EnginePlan run_dry(const Family& family,
   plan.most = peaks_of(plan.memory);
   plan.traffic = difference(comm->traffic().table(), before);
   if (on.flops > 0)
-    estimate(plan, options, training_products(family, options.size, options.micro_batch), on);
+    estimate(plan, options, training_products(family, options.size, options.batch.micro), on);
   return plan;
 }
 

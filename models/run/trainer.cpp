@@ -66,16 +66,18 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   if (traces())
     trace::start(options_.trace);
   if (comm_.rank() == 0 && !options_.quiet)
-    say_overrides(options_);
+    say_overrides(options_.overrides);
   pool(comm_.device()).reset_peaks();
-  const bool batch_given = options_.global_batch > 0 || options_.accumulation_steps > 0;
+  const bool batch_given = options_.batch.train > 0 || options_.batch.accumulation > 0;
+  const bool warmup_given = options_.schedule.warmup != usual_warmup;
   settle_batch();
   check_data();
   identify();
   std::optional<dist::CheckpointReader> checkpoint;
   comm_.agree({"train.start", dist::Phase::setup}, agreement());
   if (options_.resume)
-    adopt(checkpoint.emplace(options_.out, "", dist::ranks_of(comm_)), batch_given);
+    adopt(checkpoint.emplace(options_.out, "", dist::ranks_of(comm_)),
+          {.batch = batch_given, .warmup = warmup_given});
   if (options_.engine.engine == dist::EngineKind::automatic)
     choose();
   model_ = build_on_meta(family_, options_.size, options_.seed);
@@ -103,7 +105,7 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
 void Trainer::check_data() const {
   data_.training_windows(*options_.size.context);
   if (data_.validation_size() > 0)
-    data_.validation_batches(options_.micro_batch, *options_.size.context);
+    data_.validation_batches(options_.batch.micro, *options_.size.context);
 }
 
 // A disk without room for one checkpoint is refused before anything is computed.
@@ -130,25 +132,21 @@ void Trainer::check_room() const {
 
 void Trainer::settle_batch() {
   const dist::BatchNames command_line{"--global-batch", "--micro-batch", "accumulation"}, file;
-  const dist::BatchSizes sizes =
-      dist::settle({options_.global_batch, options_.micro_batch, options_.accumulation_steps},
-                   comm_.size(),
-                   options_.config.empty() ? command_line : file);
-  options_.global_batch = sizes.train;
-  options_.micro_batch = sizes.micro;
-  options_.engine.micro_steps = static_cast<int>(sizes.accumulation);
+  options_.batch =
+      dist::settle(options_.batch, comm_.size(), options_.config.empty() ? command_line : file);
+  options_.engine.micro_steps = static_cast<int>(options_.batch.accumulation);
   options_.engine.lr = options_.schedule.lr;
   settle_schedule();
 }
 
 void Trainer::settle_schedule() {
-  constexpr int64_t usual_warmup = 100;
+  constexpr int64_t usual_steps = 100;
   optim::Schedule& schedule = options_.schedule;
   if (schedule.steps == 0)
     schedule.steps = options_.steps;
   const bool clamped = optim::depends_on_length(schedule.kind);
-  schedule.warmup =
-      options_.warmup.value_or(clamped ? std::min(usual_warmup, schedule.steps) : usual_warmup);
+  if (schedule.warmup == usual_warmup)
+    schedule.warmup = clamped ? std::min(usual_steps, schedule.steps) : usual_steps;
   check(schedule.decay == 0 || schedule.kind == optim::ScheduleKind::wsd,
         "--decay {} has no place in --schedule {}: wsd alone ends in a decay",
         schedule.decay,
@@ -172,7 +170,7 @@ PlanOptions Trainer::dry_run() const {
   dry.size = options_.size;
   dry.world = comm_.size();
   dry.engine = options_.engine;
-  dry.micro_batch = options_.micro_batch;
+  dry.batch.micro = options_.batch.micro;
   dry.threads = threads(comm_.device());
   dry.dry_device = meta(comm_.rank() % max_devices);
   dry.imitated = dist::under_launcher() ? dist::Imitated::mpi : dist::Imitated::threads;
@@ -188,7 +186,7 @@ void Trainer::introduce() {
                   measured,
                   identity_.engine,
                   comm_.size() == 1 ? "one rank" : fmt::format("{} ranks", comm_.size()),
-                  options_.global_batch,
+                  options_.batch.train,
                   *options_.size.context));
   for (const Rung& rung : rungs_)
     progress_->note(text_of(rung));
@@ -221,7 +219,7 @@ bool Trainer::run() {
 }
 
 bool Trainer::train() {
-  const BatchOptions batches{.size = options_.micro_batch,
+  const BatchOptions batches{.size = options_.batch.micro,
                              .context = *options_.size.context,
                              .steps = static_cast<uint64_t>(options_.steps),
                              .seed = options_.seed,
@@ -239,7 +237,7 @@ bool Trainer::train() {
     if (seconds_.size() == 1 && options_.show_mfu && comm_.rank() == 0)
       progress_->set_peak(
           options_.engine.micro_steps *
-          measure_products(training_products(family_, options_.size, options_.micro_batch),
+          measure_products(training_products(family_, options_.size, options_.batch.micro),
                            quick_peak(options_.engine.precision)));
     if (!last && due(options_.eval_every))
       validate();
@@ -283,7 +281,7 @@ dist::StepResult Trainer::step(Feed& feed) {
     engine_->raise_flags(save_due);
   if (saver_ && saver_->busy())
     engine_->raise_flags(save_busy);
-  const int64_t positions = options_.micro_batch * *options_.size.context;
+  const int64_t positions = options_.batch.micro * *options_.size.context;
   dist::StepResult result;
   while (!result.complete) {
     const Batch batch = feed.next();
@@ -301,7 +299,7 @@ dist::StepResult Trainer::step(Feed& feed) {
   record_.losses.push_back(result.loss);
   record_.loss_scales.push_back(result.loss_scale);
   record_.skipped.push_back(result.skipped);
-  record_.samples += options_.global_batch;
+  record_.samples += options_.batch.train;
   if (result.applied)
     ++record_.applied;
   if (record_.first_step_ms == 0)
@@ -320,7 +318,7 @@ void Trainer::validate() {
   if (data_.validation_size() == 0)
     return;
   engine_->synchronize();
-  const ValidationOptions options{.rows = options_.micro_batch, .batches = options_.eval_batches};
+  const ValidationOptions options{.rows = options_.batch.micro, .batches = options_.eval_batches};
   record_.validation.push_back({steps_done(), validation_loss(*model_, data_, options, comm_)});
   progress_->validation(record_.validation.back());
 }

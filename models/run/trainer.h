@@ -38,10 +38,14 @@ class Trainer {
   double median_step_seconds() const { return 1e-3 * record_.median_step_ms; }
 
  private:
+  struct Given {  // that a resume would otherwise take from the run that it goes on with
+    bool batch = false;
+    bool warmup = false;
+  };
   void settle_batch();
   void settle_schedule();
   void identify();
-  void adopt(const dist::CheckpointReader& checkpoint, bool batch_given);
+  void adopt(const dist::CheckpointReader& checkpoint, const Given& given);
   void restore(const dist::CheckpointReader& checkpoint);
   std::map<std::string, std::string> agreement() const;
   void choose();

@@ -15,33 +15,16 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::string optimizer_text(const optim::OptimizerOptions& o) {
-  if (o.type == "sgd")
-    return fmt::format(
-        "sgd momentum {} nesterov {} decay {}", o.momentum, o.nesterov, o.weight_decay);
-  return fmt::format(
-      "{} beta {} {} eps {} decay {}", o.type, o.beta1, o.beta2, o.eps, o.weight_decay);
-}
-
-std::string schedule_text(const optim::Schedule& s) {
-  std::string text =
-      fmt::format("{} lr {} to {} warmup {}", optim::name_of(s.kind), s.lr, s.min_lr, s.warmup);
-  if (s.kind >= optim::ScheduleKind::warmup_lr)
-    text += fmt::format(" {} from {}", s.log_warmup ? "log" : "linear", s.start_lr);
-  if (s.kind == optim::ScheduleKind::wsd)
-    text += s.decay > 0 ? fmt::format(" decay {}", s.decay) : std::string(" decay a tenth");
-  return text;
-}
-
-std::string loss_scale_text(const optim::LossScaleOptions& o) {
-  if (o.fixed > 0)
-    return fmt::format("static {}", o.fixed);
-  return fmt::format("from 2^{} window {} hysteresis {}{} minimum {}",
-                     o.initial_power,
-                     o.window,
-                     o.hysteresis,
-                     o.consecutive_hysteresis ? " consecutive" : "",
-                     o.minimum);
+// The rows that decide one of these, as text.
+template <class Rows, class Owner>
+void add_texts(const Rows& rows,
+               const Owner& owner,
+               dist::Decides decides,
+               std::map<std::string, std::string>& texts) {
+  for (const auto& row : rows) {
+    if (row.decides == decides)
+      texts[row.name] = dist::text_of(row, owner);
+  }
 }
 
 }  // namespace
@@ -51,7 +34,7 @@ void Trainer::identify() {
   const dist::Options& engine = options_.engine;
   identity_.model = family_.name + " " + size.size;
   identity_.engine = dist::name_of(engine.engine);
-  identity_.precision = precision_name(engine.precision);
+  identity_.precision = dist::precision_name(engine.precision);
   identity_.sizes = {{"layers", *size.layers},
                      {"heads", *size.heads},
                      {"width", *size.width},
@@ -60,8 +43,9 @@ void Trainer::identify() {
   identity_.world = comm_.size();
   identity_.seed = options_.seed;
   identity_.steps = options_.steps;
-  identity_.tokens_per_step = options_.global_batch * *size.context;
+  identity_.tokens_per_step = options_.batch.train * *size.context;
   auto& numerics = identity_.numerics;
+  numerics.clear();
   numerics["rules"] = std::to_string(dist::numerics_rules);
   for (const auto& [name, value] : identity_.sizes)
     numerics[name] = std::to_string(value);
@@ -69,31 +53,11 @@ void Trainer::identify() {
   numerics["dropout"] = fmt::format("{}", size.dropout);
   numerics["tied"] = size.tied ? "on" : "off";
   numerics["data"] = data_.fingerprint();
-  numerics["validation"] = fmt::format("{}", options_.data.val_fraction);
-  numerics["seed"] = std::to_string(options_.seed);
-  numerics["micro_batch"] = std::to_string(options_.micro_batch);
-  numerics["elastic_determinism"] = engine.elastic_determinism ? "on" : "off";
-  if (engine.elastic_determinism) {  // only their product counts
-    numerics["micro_batches"] = std::to_string(engine.micro_steps * comm_.size());
-  } else {
-    numerics["world"] = std::to_string(comm_.size());
-    numerics["micro_steps"] = std::to_string(engine.micro_steps);
-  }
-  numerics["accumulation"] = dist::name_of(engine.accumulation);
-  numerics["precision"] = identity_.precision;
-  numerics["gradient_division"] = engine.prescale_gradients ? "at the loss"
-                                  : engine.predivide == 1
-                                      ? "after the sum"
-                                      : fmt::format("by {} at the loss", engine.predivide);
-  if (engine.precision == DType::f16)
-    numerics["loss_scale"] = loss_scale_text(engine.loss_scale);
-  numerics["communication"] = precision_name(engine.communication.value_or(engine.precision));
-  numerics["reduction"] = dist::name_of(engine.reduction);
-  numerics["optimizer"] = optimizer_text(engine.optimizer);
-  numerics["schedule"] = schedule_text(options_.schedule);
-  if (optim::depends_on_length(options_.schedule.kind))
-    numerics["steps"] = std::to_string(options_.schedule.steps);
-  numerics["clip"] = fmt::format("{}", engine.clip);
+  numerics["micro_batch"] = std::to_string(options_.batch.micro);
+  add_texts(run_settings, options_, dist::Decides::bits, numerics);
+  add_texts(data_settings, options_.data, dist::Decides::bits, numerics);
+  numerics.merge(dist::numerics_of(engine, comm_.size()));
+  numerics.merge(dist::numerics_of(options_.schedule));
   numerics["isa"] = kernel_table(comm_.device()).name;
   numerics["library"] = products_library(engine.precision);
 }
@@ -103,35 +67,30 @@ std::map<std::string, std::string> Trainer::agreement() const {
   auto fields = identity_.numerics;
   fields.merge(dist::fields_of(options_.engine));
   fields["version"] = version;
-  fields["steps"] = std::to_string(options_.steps);
-  fields["save_every"] = std::to_string(options_.save_every);
-  fields["async_save"] = options_.async_save ? "on" : "off";
-  fields["eval_every"] = std::to_string(options_.eval_every);
-  fields["eval_batches"] = std::to_string(options_.eval_batches);
-  fields["out"] = options_.out;
+  add_texts(run_settings, options_, dist::Decides::calls, fields);
   fields["resume"] = options_.resume ? "on" : "off";
-  fields["accept_change"] = options_.accept_change;
   fields["receipt"] = options_.receipt.empty() ? "none" : "written";  // its parts are gathered
   return fields;
 }
 
 // Before the engine is made: what the run began with that the command line leaves open, and refusal
 // of what differs.
-void Trainer::adopt(const dist::CheckpointReader& checkpoint, bool batch_given) {
+void Trainer::adopt(const dist::CheckpointReader& checkpoint, const Given& given) {
   const Numerics saved = numerics_of(checkpoint);
-  if (!options_.warmup) {  // its default follows from a length that may differ
+  if (!given.warmup) {  // its default follows from a length that may differ
     options_.schedule.warmup = warmup_of(saved).value_or(options_.schedule.warmup);
     options_.schedule.validate();
     identify();
   }
-  if (!batch_given && accepts_change(options_.accept_change, "world")) {
-    options_.global_batch = global_batch_of(saved, checkpoint.path());
+  if (!given.batch && accepts_change(options_.accept_change, "world")) {
+    options_.batch = {.train = global_batch_of(saved, checkpoint.path()),
+                      .micro = options_.batch.micro};
     settle_batch();
     identify();
   }
   const auto order = saved.find("accumulation");
   if (options_.engine.accumulation == dist::Accumulation::automatic && order != saved.end()) {
-    options_.engine.accumulation = dist::parse_accumulation(order->second);
+    options_.engine.accumulation = dist::parse_word<dist::Accumulation>(order->second);
     identity_.numerics["accumulation"] = order->second;
   }
   accepted_ = check_numerics(saved, identity_.numerics, options_.accept_change, checkpoint.path());

@@ -8,17 +8,6 @@
 
 namespace sg::models {
 
-const char* precision_name(DType precision) {
-  return precision == DType::f16 ? "fp16" : name_of(precision);
-}
-
-DType parse_precision(const std::string& text) {
-  for (const DType precision : {DType::f32, DType::bf16, DType::f16})
-    if (text == precision_name(precision))
-      return precision;
-  fail(ErrorKind::usage, "--precision: \"{}\" is none of f32, bf16, fp16", text);
-}
-
 uint64_t parse_bytes(const std::string& option, const std::string& text) {
   double number = 0;
   size_t used = 0;
@@ -66,23 +55,11 @@ double parse_count(const std::string& text) {
   return number * scale;
 }
 
-bool parse_switch(const std::string& option, const std::string& text) {
-  check(text == "on" || text == "off", "{}: \"{}\" is neither on nor off", option, text);
-  return text == "on";
-}
-
-bool parse_zero1_reduce(const std::string& text) {
-  check(text == "reduce_scatter" || text == "all_reduce",
-        "--zero1-reduce: \"{}\" is neither reduce_scatter nor all_reduce",
-        text);
-  return text == "all_reduce";
-}
-
 std::vector<dist::EngineKind> parse_engines(const std::string& text) {
   std::vector<dist::EngineKind> engines;
   std::istringstream words(text == "all" ? "dp,ddp,zero1,zero2,zero3" : text);
   for (std::string word; std::getline(words, word, ',');) {
-    const dist::EngineKind engine = dist::parse_engine(word);
+    const dist::EngineKind engine = dist::parse_word<dist::EngineKind>(word);
     check(engine != dist::EngineKind::automatic, "engines: auto is one of the others; name those");
     check(std::find(engines.begin(), engines.end(), engine) == engines.end(),
           "engines: {} is named twice",

@@ -154,6 +154,14 @@ const Effect effects[] = {
      R"({"scheduler": {"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.5}}})",
      nullptr,
      HOLDS(c.schedule.min_lr == 0.5e-3)},
+    {"recompute",
+     nullptr,
+     "\"every:3\"",
+     HOLDS(c.engine.recompute == (RecomputePolicy{RecomputeKind::every, 3}))},
+    {"activation_checkpointing.cpu_checkpointing",
+     nullptr,
+     "true",
+     HOLDS(c.engine.cpu_checkpointing)},
 };
 #undef HOLDS
 
@@ -200,7 +208,6 @@ const Later later[] = {
     {"optimizer.params.adam_w_mode", nullptr, "true", "optimizer.type"},
     {"optimizer.params.torch_adam", "false", "true"},
     {"activation_checkpointing.partition_activations", "false", "true", "tensor-parallel"},
-    {"activation_checkpointing.cpu_checkpointing", "false", "true"},
     {"activation_checkpointing.contiguous_memory_optimization", "false", "true"},
     {"activation_checkpointing.number_checkpoints", "null", "4"},
     {"activation_checkpointing.synchronize_checkpoint_boundary", "false", "true"},

@@ -55,7 +55,7 @@ struct Export : testing::Test {
     options.engine.engine = engine;
     options.engine.precision = precision;
     options.engine.first_bucket_bytes = options.engine.bucket_bytes = 8 << 10;
-    options.micro_batch = 2, options.steps = 3, options.quiet = true;
+    options.batch.micro = 2, options.steps = 3, options.quiet = true;
     options.out = folder / run, options.receipt = folder / "receipt";
     dist::run_threads(2, [&](dist::Comm& comm) { models::train(family, options, comm); });
     return Json::parse(test::contents_of(options.receipt)).at("params_sha256");

@@ -54,8 +54,8 @@ struct Trained : testing::Test {
     options.data = data;
     options.size.vocab = vocab;
     options.schedule = {.kind = optim::ScheduleKind::constant, .lr = 1e-2};
-    options.warmup = 0;
-    options.micro_batch = 8, options.steps = 60, options.quiet = true;
+    options.schedule.warmup = 0;
+    options.batch.micro = 8, options.steps = 60, options.quiet = true;
     options.out = folder / run;
     dist::run_threads(1, [&](dist::Comm& comm) { models::train(family, options, comm); });
     return options.out;

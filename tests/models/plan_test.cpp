@@ -85,8 +85,8 @@ TrainOptions training_of(const Case& c) {
   options.engine.accumulation = c.order;
   options.engine.reduction = c.reduction;
   options.engine.bucket_bytes = int64_t{3} << 20;
-  options.micro_batch = 2;
-  options.global_batch = options.micro_batch * c.ranks * c.micro_steps;
+  options.batch.micro = 2;
+  options.batch.train = options.batch.micro * c.ranks * c.micro_steps;
   options.steps = c.micro_steps == 1 ? 2 : 1;
   options.show_mfu = false;
   options.quiet = true;
@@ -100,7 +100,7 @@ PlanOptions plan_of(const Case& c) {
   options.world = c.ranks;
   options.engine = training.engine;
   options.engine.micro_steps = c.micro_steps;
-  options.micro_batch = training.micro_batch;
+  options.batch.micro = training.batch.micro;
   options.threads = 1;
   return options;
 }
@@ -207,10 +207,10 @@ AnyRun drawn(std::mt19937& random) {
   o.engine.precision = from(0, 1) ? DType::f32 : DType::bf16;
   o.engine.bucket_bytes = int64_t{100} << from(0, 9);
   o.engine.overlap = from(0, 1) != 0;
-  o.micro_batch = from(1, 2);
-  o.global_batch = o.micro_batch * run.ranks * from(1, 2);
+  o.batch.micro = from(1, 2);
+  o.batch.train = o.batch.micro * run.ranks * from(1, 2);
   o.steps = 2;
-  o.warmup = 0;
+  o.schedule.warmup = 0;
   o.show_mfu = false, o.quiet = true;
   return run;
 }
@@ -266,7 +266,7 @@ TEST(PlanOfAll, ContiguousShardsOfATinyModel) {
   o.engine = {.engine = EngineKind::zero1,
               .partition = dist::PartitionKind::contiguous,
               .bucket_bytes = 100};
-  o.micro_batch = 1, o.global_batch = 4;
+  o.batch.micro = 1, o.batch.train = 4;
   for (const int64_t first_bucket : {int64_t{1} << 20, int64_t{100}}) {
     o.engine.first_bucket_bytes = first_bucket;
     expect_planned(run);

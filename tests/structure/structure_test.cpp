@@ -36,6 +36,7 @@ const std::map<std::string, std::set<std::string>> may_include = {
 const std::map<std::string, std::vector<std::vector<std::string>>> rooms = {
     {"dist",
      {{"dist/comm/"},
+      {"dist/setting"},
       {"dist/options", "dist/engine", "dist/numerics_rules"},
       {"dist/engines/"},
       {"dist/checkpoint/", "dist/config/"},
