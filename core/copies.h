@@ -17,6 +17,13 @@ struct Copies {
   double exposed_seconds = 0;           // that computing waited for them
 };
 
+inline Copies operator+(const Copies& a, const Copies& b) {
+  return {a.to_host + b.to_host, a.from_host + b.from_host, a.exposed_seconds + b.exposed_seconds};
+}
+inline Copies operator-(const Copies& a, const Copies& b) {
+  return {a.to_host - b.to_host, a.from_host - b.from_host, a.exposed_seconds - b.exposed_seconds};
+}
+
 // Since the process began. Thread-safe.
 Copies copies(Device device);
 void book_copy(Device device, CopyDirection direction, uint64_t bytes);

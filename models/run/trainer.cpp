@@ -5,7 +5,9 @@
 #include <set>
 #include <system_error>
 
+#include "autograd/recompute.h"
 #include "autograd/targets.h"
+#include "core/copies.h"
 #include "core/device.h"
 #include "core/io/atomic_file.h"
 #include "core/trace.h"
@@ -273,6 +275,8 @@ bool Trainer::save_is_due() const {
 dist::StepResult Trainer::step(Feed& feed) {
   const Clock::time_point begin = Clock::now();
   const double busy = comm_.traffic().busy_seconds(), exposed = comm_.traffic().exposed_seconds();
+  const double recomputed = recompute_seconds();
+  const Copies copied = copies(comm_.device());
   const double lr = options_.schedule.at(record_.applied);
   engine_->set_learning_rate(lr);
   if (stop_requested())
@@ -295,6 +299,8 @@ dist::StepResult Trainer::step(Feed& feed) {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   busy_seconds_ += comm_.traffic().busy_seconds() - busy;
   exposed_seconds_ += comm_.traffic().exposed_seconds() - exposed;
+  recompute_seconds_ += recompute_seconds() - recomputed;
+  copies_ = copies_ + (copies(comm_.device()) - copied);
   seconds_.push_back(seconds);
   record_.losses.push_back(result.loss);
   record_.loss_scales.push_back(result.loss_scale);
@@ -333,6 +339,13 @@ Json Trainer::receipt() {
   receipt["traffic"] = gather_json(comm_, "receipt.traffic", traffic);
   receipt["comm_ms"] = 1e3 * busy_seconds_ / steps;
   receipt["exposed_comm_ms"] = 1e3 * exposed_seconds_ / steps;
+  receipt["recompute_ms"] = 1e3 * recompute_seconds_ / steps;
+  if (options_.engine.cpu_checkpointing) {
+    receipt["exposed_copy_ms"] = 1e3 * copies_.exposed_seconds / steps;
+    receipt["copies"] = gather_json(
+        comm_, "receipt.copies", {{"to_host", copies_.to_host}, {"from_host", copies_.from_host}});
+    receipt["host_memory"] = memory_of(host);
+  }
   return receipt;
 }
 

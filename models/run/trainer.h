@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/copies.h"
 #include "dist/checkpoint/checkpoint.h"
 #include "dist/engine.h"
 #include "models/data/data.h"
@@ -86,6 +87,8 @@ class Trainer {
   std::unique_ptr<dist::AsyncSaver> saver_;        // null: saves aren't made beside training
   std::vector<double> seconds_;                    // by step of this process
   double busy_seconds_ = 0, exposed_seconds_ = 0;  // of communication in those steps
+  double recompute_seconds_ = 0;                   // in those steps
+  Copies copies_;                                  // likewise
 };
 
 }  // namespace sg::models

@@ -83,6 +83,18 @@ TEST_F(Compare, KeepsTheBooksOfTheEnginesApart) {
   }
 }
 
+TEST_F(Compare, RecomputingKeepsBitsAndPlansOfEveryEngine) {
+  for (const std::string policy : {"full", "selective", "every:2"}) {
+    const Json all = comparison("--ranks 2 --engines ddp,zero3 --recompute " + policy);
+    for (const auto& [name, engine] : all.at("engines").items()) {
+      EXPECT_TRUE(engine.at("bits_equal")) << name << " " << policy;
+      for (const char* figure : {"total", "setup"})
+        EXPECT_EQ(engine.at("memory").at(figure), engine.at("planned").at(figure))
+            << name << " " << policy << " " << figure;
+    }
+  }
+}
+
 TEST_F(Compare, RanksThePeaksByThePeakRow) {
   const Json json =
       comparison("--ranks 2 --micro-batch 16");  // so that activations count for more than states

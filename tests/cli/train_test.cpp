@@ -57,7 +57,8 @@ TEST_F(Train, TheReceiptHasEveryKey) {
                                         "matmul_efficiency",
                                         "traffic",
                                         "comm_ms",
-                                        "exposed_comm_ms"};
+                                        "exposed_comm_ms",
+                                        "recompute_ms"};
   EXPECT_EQ(keys, wanted);
   EXPECT_EQ(receipt["loss"].size(), 12u);
   EXPECT_LT(receipt["loss"][11], receipt["loss"][0]);
@@ -68,6 +69,26 @@ TEST_F(Train, TheReceiptHasEveryKey) {
   EXPECT_EQ(receipt["memory"]["0"]["parameters"], 4 * parameters);
   EXPECT_EQ(receipt["memory"]["0"]["gradients"], 4 * parameters);
   EXPECT_EQ(receipt["memory"]["0"]["optimizer"], 8 * parameters);
+}
+
+TEST_F(Train, RecomputingChangesNoBitAndIsTimed) {
+  const nlohmann::json plain = run("plain", "--dropout 0.1");
+  EXPECT_EQ(plain["recompute_ms"], 0);
+  EXPECT_FALSE(plain.contains("copies"));
+  for (const std::string policy : {"selective", "every:2", "full", "full --cpu-checkpointing"}) {
+    const nlohmann::json again = run("again", "--dropout 0.1 --recompute " + policy);
+    expect_same_bits(again, plain);
+    EXPECT_GT(again["recompute_ms"].get<double>(), 0) << policy;
+    EXPECT_LT(again["memory"]["0"]["total"], plain["memory"]["0"]["total"]) << policy;
+    const bool on_host = policy.ends_with("checkpointing");
+    EXPECT_EQ(again.contains("copies"), on_host);
+    if (!on_host)
+      continue;
+    EXPECT_GT(again["copies"]["0"]["to_host"], 0);
+    EXPECT_EQ(again["copies"]["0"]["to_host"], again["copies"]["0"]["from_host"]);
+    EXPECT_GT(again["host_memory"]["activations"], 0);
+    EXPECT_GE(again["exposed_copy_ms"].get<double>(), 0);
+  }
 }
 
 TEST_F(Train, RerunIsRunBitForBit) {
