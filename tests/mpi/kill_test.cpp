@@ -56,8 +56,9 @@ class Kills : public ::testing::Test {
     const std::string engine = processes ? pick({"ddp", "zero1", "zero2", "zero3"})
                                          : pick({"dp", "ddp", "zero1", "zero2", "zero3"});
     const std::string partition =
-        engine.starts_with("zero") ? pick({"bucket", "contiguous"}) : "bucket";
-    const std::string options = "--engine " + engine + " --partition " + partition +
+        engine.starts_with("zero") ? std::string(" --partition ") + pick({"bucket", "contiguous"})
+                                   : "";
+    const std::string options = "--engine " + engine + partition +
                                 (random_() % 2 ? " --async-save" : "") +
                                 (processes ? "" : " --ranks " + std::to_string(ranks)) + " " + more;
     const std::string launcher =
