@@ -1,5 +1,6 @@
 #include "autograd/recompute_policy.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "autograd/hooks.h"
@@ -45,25 +46,29 @@ RecomputePolicy parse_recompute(const std::string& text) {
        text);
 }
 
-void set_recompute(std::span<const Unit> units,
-                   const RecomputePolicy& policy,
-                   const std::shared_ptr<HostActivations>& store) {
+void check_recompute(std::span<const Unit> units, const RecomputePolicy& policy, bool on_host) {
   const bool regions = policy.kind == RecomputeKind::every || policy.kind == RecomputeKind::full;
-  check(regions || !store,
+  check(regions || !on_host,
         "cpu checkpointing moves what recomputed regions keep: it needs recompute full or every:N, "
         "not {}",
         to_string(policy));
   check(policy.every > 0, "recompute: every:{}: N must be at least 1", policy.every);
+  const auto is_block = [](const Unit& unit) { return unit.block; };
+  check(std::any_of(units.begin(), units.end(), is_block) || policy.kind == RecomputeKind::none,
+        "recompute {}: none of the model's {} units is a block that can be computed again: derive "
+        "its blocks from nn::Block and register them with add_block",
+        to_string(policy),
+        units.size());
+}
+
+void set_recompute(std::span<const Unit> units,
+                   const RecomputePolicy& policy,
+                   const std::shared_ptr<HostActivations>& store) {
   int blocks = 0;
   for (const Unit& unit : units) {
     if (unit.block)
       unit.hooks->recompute = {policy.kind, blocks++ / policy.every, store};
   }
-  check(blocks > 0 || policy.kind == RecomputeKind::none,
-        "recompute {}: none of the model's {} units is a block that can be computed again: derive "
-        "its blocks from nn::Block and register them with add_block",
-        to_string(policy),
-        units.size());
 }
 
 }  // namespace sg

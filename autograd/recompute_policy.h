@@ -34,8 +34,10 @@ struct UnitRecompute {
   std::shared_ptr<HostActivations> store = {};  // where regions keep their inputs; null: in place
 };
 
-// Tells the blocks among the units (Unit::block). Usage errors: there are none, unless the policy
-// is none; a store for a policy without regions.
+// Usage errors: no unit is a block (Unit::block), unless the policy is none; activations kept on
+// the host by a policy without regions.
+void check_recompute(std::span<const Unit> units, const RecomputePolicy& policy, bool on_host);
+// Tells the blocks among the units, which were checked.
 void set_recompute(std::span<const Unit> units,
                    const RecomputePolicy& policy,
                    const std::shared_ptr<HostActivations>& store = {});

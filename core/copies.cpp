@@ -27,7 +27,7 @@ void change(Device device, Change&& f) {
 }  // namespace
 
 Device host_of(Device device) {
-  return device.type == DeviceType::meta ? meta(max_devices - 1 - device.index) : host;
+  return device.type == DeviceType::meta ? simulated_host(device.index) : host;
 }
 
 Copies copies(Device device) {

@@ -37,9 +37,12 @@ struct DeviceState {
   Pool pool;
 };
 
+constexpr int last_simulated = simulated_host(max_devices - 1).index;
+
 struct Registry {
   std::mutex mutex;
-  std::array<std::atomic<DeviceState*>, 4 * max_devices + 1> states{};  // the last is `unplaced`
+  // Of the four kinds; then `unplaced` and the simulated hosts.
+  std::array<std::atomic<DeviceState*>, 5 * max_devices + 1> states{};
 };
 Registry& registry() {
   static auto* instance = new Registry;  // never destroyed, as its devices
@@ -47,8 +50,11 @@ Registry& registry() {
 }
 
 std::atomic<DeviceState*>& slot(Device device) {
-  const bool known = device == unplaced || (device.index >= 0 && device.index < max_devices);
-  check(known, "device index {}: at most {}", device.index, max_devices - 1);
+  const int last = device.type == DeviceType::meta ? last_simulated : max_devices - 1;
+  check(device.index >= 0 && device.index <= last,
+        "device index {}: at most {}",
+        device.index,
+        max_devices - 1);
   return registry()
       .states[static_cast<size_t>(device.type) * max_devices + static_cast<size_t>(device.index)];
 }
@@ -84,6 +90,8 @@ constexpr const char* type_names[] = {"cpu", "cuda", "host", "meta"};
 
 std::string to_string(Device device) {
   const char* type = type_names[static_cast<int>(device.type)];
+  if (device.type == DeviceType::meta && device.index > unplaced.index)
+    return fmt::format("host of {}", meta(device.index - simulated_host(0).index));
   return device.type == DeviceType::host ? type : fmt::format("{}:{}", type, device.index);
 }
 

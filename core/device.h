@@ -22,8 +22,12 @@ inline constexpr Device meta(int index = 0) {
   return {DeviceType::meta, index};
 }
 inline constexpr Device host{DeviceType::host, 0};
-inline constexpr Device unplaced =
-    meta(max_devices);  // for models that an engine will place: nobody reads its books
+// For models that an engine will place: nobody reads its books.
+inline constexpr Device unplaced = meta(max_devices);
+// The host beside meta:index, simulated as it is: every one has its own.
+inline constexpr Device simulated_host(int index) {
+  return meta(max_devices + 1 + index);
+}
 
 std::string to_string(Device device);          // "cpu:0", "host"
 Device parse_device(const std::string& text);  // the reverse; anything else is a usage error

@@ -116,6 +116,7 @@ int64_t trained_elements(const std::vector<Unit>& units) {
 std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& options, Comm& comm) {
   check_parameters(units);
   const Options complete = resolved(options, comm);
+  check_recompute(units, complete.recompute, complete.cpu_checkpointing);
   if (comm.size() > 1)
     comm.agree({"initialize", Phase::setup}, fields_of(complete));
   take_from_other_engines(units);

@@ -70,6 +70,8 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   if (comm_.rank() == 0 && !options_.quiet)
     say_overrides(options_.overrides);
   pool(comm_.device()).reset_peaks();
+  if (comm_.rank() == 0)
+    pool(host).reset_peaks();  // nobody uses it before ranks agree on the run
   const bool batch_given = options_.batch.train > 0 || options_.batch.accumulation > 0;
   const bool warmup_given = options_.schedule.warmup != usual_warmup;
   settle_batch();

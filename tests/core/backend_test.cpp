@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/copies.h"
 #include "core/device.h"
 #include "core/ops.h"
 
@@ -16,6 +17,17 @@ namespace {
 
 constexpr Device cuda(int index) {
   return {DeviceType::cuda, index};
+}
+
+TEST(Devices, EverySimulatedDeviceHasAHostOfItsOwn) {
+  for (int i = 0; i < max_devices; ++i) {
+    const Device beside = host_of(meta(i));
+    EXPECT_EQ(to_string(beside), "host of meta:" + std::to_string(i));
+    EXPECT_EQ(empty({2}, DType::f32, beside).device(), beside);
+    const bool apart = beside != unplaced && beside.index >= max_devices;
+    EXPECT_TRUE(apart) << beside.index;
+  }
+  EXPECT_EQ(host_of(cpu(3)), host);
 }
 
 TEST(Backend, MemoryOfADeviceThatCantBeHadIsRefusedByName) {

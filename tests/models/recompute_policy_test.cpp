@@ -269,5 +269,18 @@ TEST(RecomputePolicy, AModelWithoutBlocksIsRefused) {
   });
 }
 
+// A second engine that is refused takes nothing from the first.
+TEST(RecomputePolicy, ARefusalLeavesTheEngineBeforeItInPlace) {
+  dist::run_threads({}, [&](dist::Comm& comm) {
+    Gpt2 model(model_of(1));
+    auto engine = dist::initialize(model.units(), {.engine = EngineKind::none}, comm);
+    const dist::Options refused{.engine = EngineKind::none, .cpu_checkpointing = true};
+    test::error_of(ErrorKind::usage, [&] { dist::initialize(model.units(), refused, comm); });
+    engine->backward(engine->forward([&] { return model.loss(ids(0), ids(1)); }));
+    engine->step();
+    EXPECT_EQ(engine->steps(), 1u);
+  });
+}
+
 }  // namespace
 }  // namespace sg::models
