@@ -36,7 +36,7 @@ Edge edge_to(const Variable& x) {
 }
 
 bool Graph::records(std::span<const Variable> inputs) {
-  if (collected && !grad_enabled())
+  if (collecting_leaves())
     collect(inputs);
   return grad_enabled() && std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) {
            return x.requires_grad();
@@ -47,6 +47,9 @@ LeafCollector::LeafCollector(std::vector<Variable>& leaves)
     : previous_(std::exchange(collected, &leaves)) {}
 LeafCollector::~LeafCollector() {
   collected = previous_;
+}
+bool collecting_leaves() {
+  return collected && !grad_enabled();
 }
 
 Variable Graph::variable(std::shared_ptr<VariableState> state) {

@@ -90,6 +90,8 @@ class LeafCollector {
   std::vector<Variable>* const previous_;
 };
 
+bool collecting_leaves();
+
 Edge edge_to(const Variable& x);
 
 // ---- within a running backward function

@@ -1,6 +1,7 @@
 #include "autograd/hooks.h"
 
 #include "autograd/backward.h"
+#include "autograd/graph.h"
 
 namespace sg {
 namespace {
@@ -22,7 +23,13 @@ const std::shared_ptr<UnitCall>& current_unit_call() {
 }
 
 void record_result(Variable& result) {
-  if (!grad_enabled() || !result.defined() || !is_float(result.dtype()))
+  if (!result.defined() || !is_float(result.dtype()))
+    return;
+  // The first run of a region: what the call hands through is a result of the region too, so that
+  // backward runs the region, and with it the call, again.
+  if (collecting_leaves())
+    result = result.detach();
+  if (!grad_enabled())
     return;
   result = Graph::add(
       "unit", result.tensor(), {&result, 1}, [](std::span<Tensor> gradient) -> Gradients {

@@ -61,8 +61,8 @@ void check_parameters(const std::vector<Unit>& units) {
 
 Options resolved(Options options, const Comm& comm) {
   check(options.engine != EngineKind::automatic,
-        "engine auto: a dry run of the model chooses (models::choose_engine); initialize takes its "
-        "answer");
+        "engine auto: a dry run of the model chooses; give initialize a closure that makes one "
+        "(dist/plan.h)");
   check(options.engine != EngineKind::none || comm.size() == 1,
         "engine none: one rank, not {}",
         comm.size());

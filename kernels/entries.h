@@ -206,7 +206,7 @@ size_t classifier_workspace(const View& x, const View& weight, bool backward, in
   template decltype(kernel<f16>) kernel<f16>;     \
   template decltype(kernel<bf16>) kernel<bf16>;
 
-// The same as designated initialisers of a table.
+// The same as designated initializers of a table.
 #define SG_FLOATS(kernel) \
   { .f32 = kernel<float>, .f64 = kernel<double>, .f16 = kernel<f16>, .bf16 = kernel<bf16> }
 #define SG_ALL(kernel)                                                                             \

@@ -17,7 +17,7 @@ struct Family {
   std::function<void(SizeOptions& options, int64_t tokenizer_vocab)> resolve;
   // The sizes of the model nearest to so many parameters.
   std::function<SizeOptions(double parameters)> nearest;
-  // On the current device, initialised from the seed; `options` as resolve left them.
+  // On the current device, initialized from the seed; `options` as resolve left them.
   std::function<std::unique_ptr<LanguageModel>(const SizeOptions& options, uint64_t seed)> build;
 };
 

@@ -10,7 +10,7 @@ struct CausalSelfAttentionOptions {
   int64_t width = 0, heads = 0;  // heads divides width
   bool bias = true;
   float dropout = 0;                                     // of attention weights
-  Initialiser init = {}, out_init = {}, bias_init = {};  // empty: Linear's
+  Initializer init = {}, out_init = {}, bias_init = {};  // empty: Linear's
 };
 // x (b,t,width) → (b,t,width). One projection makes queries, keys and values, (3·width, width) in
 // this order.
@@ -37,7 +37,7 @@ struct MultiHeadAttentionOptions {
   bool qk_norm = false;  // RMSNorm of each head's queries and keys
   float norm_eps = 1e-6f;
   float dropout = 0;                                     // of attention weights
-  Initialiser init = {}, out_init = {}, bias_init = {};  // empty: Linear's
+  Initializer init = {}, out_init = {}, bias_init = {};  // empty: Linear's
 };
 // x (b,t,width) → (b,t,width), with a projection each for queries, keys and values, so that they
 // may differ in number: grouped-query attention (Ainslie et al., "GQA", 2023).

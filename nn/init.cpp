@@ -30,11 +30,11 @@ void draw_rows(const Tensor& parameter, RandomKey key, Draw&& draw) {
 
 }  // namespace
 
-Initialiser constant(double value) {
+Initializer constant(double value) {
   return [value](const Tensor& parameter, const RandomKey&) { fill_(parameter, value); };
 }
 
-Initialiser normal(float deviation, float mean) {
+Initializer normal(float deviation, float mean) {
   check(deviation >= 0 && std::isfinite(deviation) && std::isfinite(mean),
         "normal: mean {} and deviation {} are no distribution",
         mean,
@@ -46,7 +46,7 @@ Initialiser normal(float deviation, float mean) {
   };
 }
 
-Initialiser uniform(float bound) {
+Initializer uniform(float bound) {
   check(bound >= 0 && std::isfinite(bound), "uniform: the bound must not be negative: {}", bound);
   return [=](const Tensor& parameter, const RandomKey& key) {
     draw_rows(parameter, key, [=](const Shape& s, const RandomKey& k) {
@@ -55,18 +55,18 @@ Initialiser uniform(float bound) {
   };
 }
 
-Initialiser fan_in_uniform(int64_t fan_in) {
+Initializer fan_in_uniform(int64_t fan_in) {
   check(fan_in > 0, "fan_in_uniform: the number of inputs must be positive: {}", fan_in);
   return uniform(1 / std::sqrt(static_cast<float>(fan_in)));
 }
-Initialiser xavier_uniform(int64_t fan_in, int64_t fan_out) {
+Initializer xavier_uniform(int64_t fan_in, int64_t fan_out) {
   check(fan_in > 0 && fan_out > 0,
         "xavier_uniform: numbers of inputs and outputs must be positive: {}, {}",
         fan_in,
         fan_out);
   return uniform(std::sqrt(6 / (static_cast<float>(fan_in) + static_cast<float>(fan_out))));
 }
-Initialiser kaiming_normal(int64_t fan_in) {
+Initializer kaiming_normal(int64_t fan_in) {
   check(fan_in > 0, "kaiming_normal: the number of inputs must be positive: {}", fan_in);
   return normal(std::sqrt(2 / static_cast<float>(fan_in)));
 }

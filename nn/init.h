@@ -9,20 +9,20 @@
 
 namespace sg::nn {
 
-using Initialiser = std::function<void(const Tensor& parameter, const RandomKey& key)>;
+using Initializer = std::function<void(const Tensor& parameter, const RandomKey& key)>;
 
-Initialiser constant(double value);
-inline Initialiser zeros() {
+Initializer constant(double value);
+inline Initializer zeros() {
   return constant(0);
 }
-inline Initialiser ones() {
+inline Initializer ones() {
   return constant(1);
 }
-Initialiser normal(float deviation, float mean = 0);
-Initialiser uniform(float bound);            // in [−bound, bound)
-Initialiser fan_in_uniform(int64_t fan_in);  // PyTorch's default for Linear: bound 1/√fan_in
-Initialiser xavier_uniform(int64_t fan_in, int64_t fan_out);  // Glorot and Bengio, 2010
-Initialiser kaiming_normal(int64_t fan_in);                   // He et al., 2015, for ReLU
+Initializer normal(float deviation, float mean = 0);
+Initializer uniform(float bound);            // in [−bound, bound)
+Initializer fan_in_uniform(int64_t fan_in);  // PyTorch's default for Linear: bound 1/√fan_in
+Initializer xavier_uniform(int64_t fan_in, int64_t fan_out);  // Glorot and Bengio, 2010
+Initializer kaiming_normal(int64_t fan_in);                   // He et al., 2015, for ReLU
 
 // FNV-1a; the op ids of all random numbers are made from paths with it.
 uint64_t hash_path(std::string_view path);

@@ -8,7 +8,7 @@
 namespace sg::nn {
 namespace {
 
-Initialiser either(const Initialiser& given, Initialiser otherwise) {
+Initializer either(const Initializer& given, Initializer otherwise) {
   return given ? given : std::move(otherwise);
 }
 
@@ -48,7 +48,7 @@ Variable Linear::forward_activation(PointwiseOp f, const Variable& x) {
   return linear_activation(f, x, weight, bias);
 }
 
-Embedding::Embedding(int64_t count, int64_t width, Initialiser init) {
+Embedding::Embedding(int64_t count, int64_t width, Initializer init) {
   check(count > 0 && width > 0, "embedding: sizes must be positive: {} × {}", count, width);
   weight = add_parameter("weight", {count, width}, std::move(init));
 }

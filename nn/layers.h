@@ -1,4 +1,4 @@
-// The layers that models are built of. Options have designated initialisers: Linear({.in = 768,
+// The layers that models are built of. Options have designated initializers: Linear({.in = 768,
 // .out = 3072}).
 #pragma once
 #include <memory>
@@ -19,8 +19,8 @@ class Layer : public Module {
 struct LinearOptions {
   int64_t in = 0, out = 0;
   bool bias = true;
-  Initialiser weight_init = {};  // empty: uniform in ±1/√in, as PyTorch's default
-  Initialiser bias_init = {};    // empty: the same
+  Initializer weight_init = {};  // empty: uniform in ±1/√in, as PyTorch's default
+  Initializer bias_init = {};    // empty: the same
 };
 // x (…, in) → (…, out): x·weightᵀ + bias; weight (out, in).
 class Linear final : public Layer {
@@ -36,7 +36,7 @@ class Linear final : public Layer {
 // ids (…) i32 or i64 → (…, width); weight (count, width).
 class Embedding final : public Module {
  public:
-  Embedding(int64_t count, int64_t width, Initialiser init = normal(1));
+  Embedding(int64_t count, int64_t width, Initializer init = normal(1));
   Variable forward(const Tensor& ids);
 
   Variable weight;
@@ -88,7 +88,7 @@ struct MLPOptions {
   int64_t width = 0, hidden = 0;
   bool bias = true;
   PointwiseOp activation = PointwiseOp::gelu_tanh;
-  Initialiser init = {}, out_init = {}, bias_init = {};  // empty: Linear's
+  Initializer init = {}, out_init = {}, bias_init = {};  // empty: Linear's
 };
 class MLP final : public Layer {
  public:

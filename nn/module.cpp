@@ -36,12 +36,12 @@ void Module::check_name(const std::string& name) const {
 
 Variable Module::add_parameter(const std::string& name,
                                const Shape& shape,
-                               Initialiser initialiser) {
+                               Initializer initializer) {
   check_name(name);
   CategoryScope scope(Category::parameters);
   Variable parameter(empty(shape), true, join(name));
   parameter.tensor().storage()->set_name(join(name));
-  parameters_.push_back({name, parameter, std::move(initialiser), {}});
+  parameters_.push_back({name, parameter, std::move(initializer), {}});
   return parameter;
 }
 
@@ -72,7 +72,7 @@ void Module::add_child(const std::string& name, Module& child, bool unit, UnitFo
 void Module::set_path(const std::string& path) {
   path_ = path;
   for (Parameter& p : parameters_) {
-    if (!p.initialiser)
+    if (!p.initializer)
       continue;  // tied: named by its owner
     p.variable.set_name(join(p.name));
     p.variable.tensor().storage()->set_name(join(p.name));
@@ -105,31 +105,31 @@ int64_t Module::parameter_count() const {
   return count;
 }
 
-void Module::initialise(uint64_t seed) {
+void Module::initialize(uint64_t seed) {
   for (Parameter& p : parameters_) {
-    if (!p.initialiser)
+    if (!p.initializer)
       continue;
     p.key = RandomKey{.seed = seed, .op = hash_path(p.variable.name())};
-    p.initialiser(p.variable.tensor(), *p.key);
+    p.initializer(p.variable.tensor(), *p.key);
   }
   for (const Child& c : children_)
-    c.module->initialise(seed);
+    c.module->initialize(seed);
 }
 
 std::function<void(const Variable&, const Tensor&)> Module::initial_values() const {
   std::map<const void*, Parameter> by_id;
   visit([&](const Module& m) {
     for (const Parameter& p : m.parameters_)
-      if (p.initialiser)
+      if (p.initializer)
         by_id.emplace(p.variable.id(), p);
   });
   return [by_id = std::make_shared<const std::map<const void*, Parameter>>(std::move(by_id))](
              const Variable& parameter, const Tensor& out) {
     const auto found = by_id->find(parameter.id());
     check(found != by_id->end() && found->second.key,
-          "module: {} has no initial value; call initialise() on its model",
+          "module: {} has no initial value; call initialize() on its model",
           parameter.name());
-    found->second.initialiser(out, *found->second.key);
+    found->second.initializer(out, *found->second.key);
   };
 }
 
@@ -137,7 +137,7 @@ StateDict Module::state() const {
   StateDict state;
   visit([&](const Module& m) {
     for (const Parameter& p : m.parameters_)
-      if (p.initialiser)
+      if (p.initializer)
         state.emplace(m.join(p.name), p.variable.tensor());
     for (const auto& [name, buffer] : m.buffers_)
       state.emplace(m.join(name), buffer);
@@ -194,8 +194,8 @@ std::vector<Unit> Module::units() const {
       const Tensor& value = p.variable.held();
       const bool backed =
           !p.variable.keeper() && value.device().type != DeviceType::meta && value.numel() > 0;
-      check(!p.initialiser || p.key || !backed || value.version() > 0,
-            "module: {} has no value yet; call initialise(seed) or load_state() on its model",
+      check(!p.initializer || p.key || !backed || value.version() > 0,
+            "module: {} has no value yet; call initialize(seed) or load_state() on its model",
             p.variable.name());
     }
   });

@@ -16,7 +16,7 @@
 // micro-step's end.
 //
 // Children are ordinary members that register themselves in the constructor; a module never moves.
-// Parameters lie on the current device; what they hold is undefined until initialise() or
+// Parameters lie on the current device; what they hold is undefined until initialize() or
 // load_state().
 #pragma once
 #include <functional>
@@ -53,7 +53,7 @@ class Module {
 
   // Sets every parameter from (seed, its path): the same values whatever else the model holds, on
   // any rank. Parameters on meta get theirs from an engine (Unit::initial).
-  void initialise(uint64_t seed);
+  void initialize(uint64_t seed);
 
   // Parameters (a tied one once, under its first name) and buffers; the tensors are shared, not
   // copied.
@@ -71,9 +71,9 @@ class Module {
   bool training() const { return training_; }
 
  protected:
-  Variable add_parameter(const std::string& name, const Shape& shape, Initialiser initialiser);
+  Variable add_parameter(const std::string& name, const Shape& shape, Initializer initializer);
   void tie_parameter(const std::string& name,
-                     const Variable& parameter);              // owned and initialised elsewhere
+                     const Variable& parameter);              // owned and initialized elsewhere
   Tensor add_buffer(const std::string& name, Tensor buffer);  // part of the state, never trained
   void add(const std::string& name, Module& child);
   // `forward`: how an engine may call it (Unit::forward); it goes through the child's in_unit.
@@ -93,8 +93,8 @@ class Module {
   struct Parameter {
     std::string name;
     Variable variable;
-    Initialiser initialiser;       // empty where tied
-    std::optional<RandomKey> key;  // what initialise() drew with
+    Initializer initializer;       // empty where tied
+    std::optional<RandomKey> key;  // what initialize() drew with
   };
   struct Child {
     std::string name;

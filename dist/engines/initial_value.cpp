@@ -7,11 +7,12 @@ namespace sg::dist {
 namespace {
 
 Tensor draw(const Variable& parameter, const Unit& unit, const Comm& comm) {
-  check(unit.initial != nullptr,
+  const bool simulated = comm.device().type == DeviceType::meta;  // has no values
+  check(unit.initial != nullptr || simulated,
         "initialize: {} lies on meta, and its unit doesn't tell its initial value (Unit::initial)",
         parameter.name());
   const Tensor value = empty(parameter.shape(), DType::f32, comm.device());
-  if (comm.rank() == 0)
+  if (comm.rank() == 0 && unit.initial)
     unit.initial(parameter, value);  // the others are sent it
   return value;
 }

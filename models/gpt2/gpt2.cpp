@@ -10,7 +10,7 @@ constexpr float deviation = 0.02f;
 
 // Each of the 2·layers sums into the residual stream starts smaller, so that its variance doesn't
 // grow with depth.
-nn::Initialiser residual_init(const Gpt2Options& o) {
+nn::Initializer residual_init(const Gpt2Options& o) {
   return nn::normal(deviation / std::sqrt(2.0f * static_cast<float>(o.layers)));
 }
 
@@ -143,7 +143,7 @@ Gpt2::Gpt2(const Gpt2Options& o)
         in.size());
     return std::vector{head_.loss(nn::residual_of(in), in[2].tensor())};
   });
-  initialise(o.seed);
+  initialize(o.seed);
 }
 
 nn::Residual Gpt2::trunk(const Tensor& tokens) {

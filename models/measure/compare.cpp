@@ -8,6 +8,7 @@
 #include "core/io/output_file.h"
 #include "dist/engines/facts.h"
 #include "models/run/commands.h"
+#include "models/run/plan.h"
 #include "models/run/run_folder.h"
 #include "models/run/trainer.h"
 
@@ -39,7 +40,9 @@ EngineRun run_engine(const Family& family,
   Json planned;
   if (comm.rank() == 0) {
     // Each figure is the largest of all ranks, the measured one too.
-    const MemoryPeaks most = plan_engine(family, trainer.dry_run(), options.engine.engine, {}).most;
+    const PlanOptions dry = trainer.dry_run();
+    const dist::MemoryPeaks most =
+        dist::plan_engine(dry_model(family, dry), dry.engine, dry.group).most;
     planned = {{"total", most.total}, {"setup", most.setup}};
   }
   return {dist::name_of(options.engine.engine), receipt, planned};

@@ -19,7 +19,7 @@ double seconds_of(const std::function<void()>& body) {
 
 // This machine: a large product, a large copy (read and written), and copies between ranks at that
 // speed.
-Hardware measured_here(DType precision) {
+dist::Hardware measured_here(DType precision) {
   constexpr int64_t side = 1024, elements = int64_t{1} << 25;
   const DeviceGuard guard(cpu(max_devices - 1));
   const Tensor a = full({side, side}, 0.01, precision), out = empty({side, side}, precision);
@@ -33,7 +33,7 @@ Hardware measured_here(DType precision) {
   return {"this", 2.0 * side * side * side / product, bandwidth, bandwidth / 4, 20e-6};
 }
 
-std::string table_row(const EnginePlan& plan) {
+std::string table_row(const dist::EnginePlan& plan) {
   std::string row = fmt::format("{:<6} {:>10.4g}",
                                 dist::name_of(plan.engine),
                                 static_cast<double>(plan.most.model_states) * 1e-9);
@@ -52,7 +52,7 @@ std::string table_row(const EnginePlan& plan) {
                            static_cast<double>(plan.most.setup) * 1e-9);
 }
 
-std::string traffic_row(const EnginePlan& plan) {
+std::string traffic_row(const dist::EnginePlan& plan) {
   std::string row = fmt::format("{:<6}", dist::name_of(plan.engine));
   for (int operation = 0; operation < dist::operation_count; ++operation) {
     const dist::Traffic& t =
@@ -70,7 +70,7 @@ std::string traffic_row(const EnginePlan& plan) {
                            plan.exposed_seconds);
 }
 
-Json json_of(const EnginePlan& plan) {
+Json json_of(const dist::EnginePlan& plan) {
   Json memory;
   for (int c = 0; c < category_count; ++c)
     memory[name_of(static_cast<Category>(c))] = plan.most.of(static_cast<Category>(c));
@@ -101,26 +101,26 @@ void take_nearest(const Family& family, const PlanOptions& options, SizeOptions&
 }
 
 void print_json(const PlanOptions& options,
-                const Hardware& on,
-                const std::vector<EnginePlan>& plans) {
+                const dist::Hardware& on,
+                const std::vector<dist::EnginePlan>& plans) {
   const SizeOptions& size = options.size;
   Json json{{"layers", *size.layers},
             {"width", *size.width},
             {"heads", *size.heads},
             {"vocab", *size.vocab},
             {"context", *size.context},
-            {"world", options.world},
+            {"world", options.group.ranks},
             {"precision", dist::precision_name(options.engine.precision)},
             {"device", on.name},
             {"engines", Json::array()}};
-  for (const EnginePlan& p : plans)
+  for (const dist::EnginePlan& p : plans)
     json["engines"].push_back(json_of(p));
   std::printf("%s\n", json.dump(2).c_str());
 }
 
 }  // namespace
 
-Hardware hardware(const std::string& name, DType precision) {
+dist::Hardware hardware(const std::string& name, DType precision) {
   const bool half = is_16bit(precision);
   if (name == "a100")
     return {name, half ? 312e12 : 19.5e12, 2.0e12, 300e9, 5e-6};
@@ -138,12 +138,15 @@ void plan(const Family& family, const PlanOptions& given) {
   if (options.parameters > 0)
     take_nearest(family, options, options.size);
   family.resolve(options.size, 50257);
-  if (options.world > max_devices)
-    options.imitated = dist::Imitated::mpi;  // more ranks than threads can be
-  const Hardware on = hardware(options.hardware, options.engine.precision);
-  std::vector<EnginePlan> plans;
-  for (dist::EngineKind engine : options.engines)
-    plans.push_back(plan_engine(family, options, engine, on));
+  if (options.group.ranks > max_devices)
+    options.group.imitated = dist::Imitated::mpi;  // more ranks than threads can be
+  const dist::Hardware on = hardware(options.hardware, options.engine.precision);
+  std::vector<dist::EnginePlan> plans;
+  for (dist::EngineKind engine : options.engines) {
+    options.engine.engine = engine;
+    plans.push_back(
+        dist::plan_engine(dry_model(family, options), options.engine, options.group, on));
+  }
   if (options.json)
     return print_json(options, on, plans);
   const SizeOptions& size = options.size;
@@ -159,7 +162,7 @@ void plan(const Family& family, const PlanOptions& given) {
                           *size.heads,
                           *size.vocab,
                           static_cast<double>(parameters) * 1e-9,
-                          options.world,
+                          options.group.ranks,
                           dist::precision_name(options.engine.precision),
                           options.batch.micro,
                           *size.context,
@@ -180,10 +183,10 @@ void plan(const Family& family, const PlanOptions& given) {
       "workspace",
       "total",
       "set-up");
-  for (const EnginePlan& p : plans)
+  for (const dist::EnginePlan& p : plans)
     std::printf("%s\n", table_row(p).c_str());
   std::printf("GB per rank and step:\n");
-  for (const EnginePlan& p : plans)
+  for (const dist::EnginePlan& p : plans)
     std::printf("%s\n", traffic_row(p).c_str());
 }
 

@@ -162,7 +162,9 @@ void add_plan_options(CLI::App& app, PlanOptions& o, const std::string& sizes) {
              "");
   for (const char* decided : {"--size", "--layers", "--heads", "--width"})
     app.get_option("--params")->excludes(app.get_option(decided));
-  app.add_option("--world", o.world, "ranks")->capture_default_str()->check(CLI::Range(1, 1 << 16));
+  app.add_option("--world", o.group.ranks, "ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
   o.engines = parse_engines("all");
   app.add_option_function<std::string>(
       "--engine",
@@ -174,7 +176,7 @@ void add_plan_options(CLI::App& app, PlanOptions& o, const std::string& sizes) {
       ->check(CLI::Range(1, 1 << 20));
   add_setting(app, dist::batch_settings, o.batch, "--micro-batch");
   app.add_option("--threads",
-                 o.threads,
+                 o.group.threads,
                  "of a rank's device; 0: this machine's processors dealt to the ranks")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));

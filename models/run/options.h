@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/device.h"
-#include "dist/comm/sim.h"
 #include "dist/config/settings.h"
+#include "dist/plan.h"
 #include "models/data/data.h"
 #include "models/run/values.h"
 #include "models/size_options.h"
@@ -185,15 +185,12 @@ struct CompareOptions {
 struct PlanOptions {
   SizeOptions size;
   double parameters = 0;  // above 0: the family's model nearest to so many, instead of a named size
-  int world = 1;
+  dist::DryGroup group;
   std::vector<dist::EngineKind> engines;
   dist::Options engine{.engine = dist::EngineKind::ddp};
   dist::BatchSizes batch{.micro = 1};
   std::string config;  // as TrainOptions'
   std::vector<std::string> overrides;
-  int threads = 0;  // of a rank's device; 0: this machine's processors dealt to the ranks
-  Device dry_device = meta(0);  // where ranks live
-  dist::Imitated imitated = dist::Imitated::threads;
   std::string hardware = "h100";
   bool json = false;
 };

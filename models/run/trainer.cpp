@@ -16,6 +16,7 @@
 #include "dist/engines/facts.h"
 #include "models/run/load.h"
 #include "models/run/peak.h"
+#include "models/run/plan.h"
 #include "models/run/run_folder.h"
 #include "models/run/signals.h"
 #include "models/run/validation.h"
@@ -164,7 +165,7 @@ void Trainer::choose() {
   dist::Options& engine = options_.engine;
   if (engine.accumulation == dist::Accumulation::automatic)
     engine.accumulation = dist::facts_of(engine.engine).order;
-  rungs_ = choose_engine(family_, dry_run(), comm_);
+  rungs_ = dist::choose_engine(dry_model(family_, dry_run()), engine, comm_);
   engine.engine = rungs_.back().engine;
   identity_.engine = dist::name_of(engine.engine);
 }
@@ -172,12 +173,9 @@ void Trainer::choose() {
 PlanOptions Trainer::dry_run() const {
   PlanOptions dry;
   dry.size = options_.size;
-  dry.world = comm_.size();
+  dry.group = dist::dry_group(comm_);
   dry.engine = options_.engine;
   dry.batch.micro = options_.batch.micro;
-  dry.threads = threads(comm_.device());
-  dry.dry_device = meta(comm_.rank() % max_devices);
-  dry.imitated = dist::under_launcher() ? dist::Imitated::mpi : dist::Imitated::threads;
   return dry;
 }
 
@@ -192,7 +190,7 @@ void Trainer::introduce() {
                   comm_.size() == 1 ? "one rank" : fmt::format("{} ranks", comm_.size()),
                   options_.batch.train,
                   *options_.size.context));
-  for (const Rung& rung : rungs_)
+  for (const dist::Rung& rung : rungs_)
     progress_->note(text_of(rung));
   progress_->note("numerics: " + text_of(identity_.numerics, options_.verbose));
   if (is_16bit(options_.engine.precision))

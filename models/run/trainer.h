@@ -7,10 +7,9 @@
 
 #include "core/copies.h"
 #include "dist/checkpoint/checkpoint.h"
-#include "dist/engine.h"
+#include "dist/plan.h"
 #include "models/data/data.h"
 #include "models/data/feed.h"
-#include "models/run/choose_engine.h"
 #include "models/run/commands.h"
 #include "models/run/progress.h"
 #include "models/run/receipt.h"
@@ -75,7 +74,7 @@ class Trainer {
   dist::Comm& comm_;
   RunIdentity identity_;
   RunRecord record_;
-  std::vector<Rung> rungs_;            // engine auto: what it tried
+  std::vector<dist::Rung> rungs_;      // engine auto: what it tried
   std::vector<std::string> accepted_;  // changes of the numerics that a resume was told to accept
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<dist::Engine> engine_;

@@ -175,7 +175,7 @@ void reset(const Options& options) {
 }
 
 namespace {
-const bool initialised = (reset(Options{}), true);
+const bool initialized = (reset(Options{}), true);
 }
 
 }  // namespace simt

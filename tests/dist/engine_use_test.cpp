@@ -190,6 +190,28 @@ const Model models[] = {
        h = call(u[1], [&] { return rank == 1 ? h : linear(linear(h, w(u, 1, 1)), w(u, 1)); });
        return square(call(u[2], [&] { return linear(linear(h, w(u, 2, 1)), w(u, 2)); }));
      }},
+    {"a recomputed unit that hands its input through on rank 1",
+     three_units,
+     [](const auto& u, const Variable& x, int rank, int64_t) {
+       Variable h = call(u[0], [&] { return tanh(linear(x, w(u, 0))); });
+       const auto region = [&u, rank](const Variable& in) {
+         return call(u[1],
+                     [&] { return rank == 1 ? in : linear(linear(in, w(u, 1, 1)), w(u, 1)); });
+       };
+       h = recompute(region, h);
+       return square(call(u[2], [&] { return linear(linear(h, w(u, 2, 1)), w(u, 2)); }));
+     }},
+    {"a recomputed unit that hands its input through on rank 1, used three times behind it",
+     three_units,
+     [](const auto& u, const Variable& x, int rank, int64_t) {
+       const Variable h = call(u[0], [&] { return tanh(linear(x, w(u, 0))); });
+       const auto region = [&u, rank](const Variable& in) {
+         return call(u[1], [&] { return rank == 1 ? in : linear(in, w(u, 1, 1)); });
+       };
+       const Variable y = recompute(region, h);
+       const Variable z = call(u[2], [&] { return linear(y, w(u, 2, 1)); });
+       return square(z + y + scale(h, 0.3) + tanh(y) + tanh(h) * 0.1);
+     }},
     {"the first unit hands data through on rank 1",
      two_units,
      [](const auto& u, const Variable& x, int rank, int64_t) {

@@ -32,7 +32,7 @@ const Family family{"gpt2",
                     {},
                     [](const SizeOptions& o, uint64_t seed) {
                       auto model = std::make_unique<Gpt2>(sizes(o));
-                      model->initialise(seed);
+                      model->initialize(seed);
                       return model;
                     }};
 

@@ -36,7 +36,7 @@ const Family family{
     [](const SizeOptions& o, uint64_t seed) {
       auto model = std::make_unique<Gpt2>(
           Gpt2Options{.layers = 2, .heads = 2, .width = 24, .context = context, .vocab = *o.vocab});
-      model->initialise(seed);
+      model->initialize(seed);
       return model;
     }};
 

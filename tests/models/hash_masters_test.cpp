@@ -24,7 +24,7 @@ Hashes train(dist::EngineKind engine, DType precision, int ranks) {
   Hashes hashes;
   dist::run_threads(ranks, [&](dist::Comm& comm) {
     Gpt2 model(size);
-    model.initialise(3);
+    model.initialize(3);
     model.parameters()[1].set_requires_grad(false);  // among the others, not last
     dist::Options options{
         .engine = engine, .lr = 1e-3, .micro_steps = 4 / ranks, .precision = precision};

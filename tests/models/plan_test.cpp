@@ -97,11 +97,11 @@ PlanOptions plan_of(const Case& c) {
   const TrainOptions training = training_of(c);
   PlanOptions options;
   options.size = training.size;
-  options.world = c.ranks;
+  options.group.ranks = c.ranks;
   options.engine = training.engine;
   options.engine.micro_steps = c.micro_steps;
   options.batch.micro = training.batch.micro;
-  options.threads = 1;
+  options.group.threads = 1;
   return options;
 }
 
@@ -172,7 +172,8 @@ TEST_P(MeasuredBooks, EqualTheTablesAndThePlan) {
       EXPECT_EQ(received, moved.received);
     }
 
-    const EnginePlan plan = plan_rank(small_family(), options, c.engine, rank);
+    const dist::EnginePlan plan =
+        dist::plan_rank(dry_model(small_family(), options), engine, options.group, rank);
     for (int i = 0; i < category_count; ++i) {
       const auto category = static_cast<Category>(i);
       EXPECT_EQ(figure(memory, category), plan.memory.peak(category)) << name_of(category);
@@ -241,7 +242,8 @@ void expect_planned(const AnyRun& run) {
     receipt = mine.at("memory");
     options = trainer.dry_run();
   });
-  const MemoryPeaks most = plan_engine(any_family(), options, run.training.engine.engine, {}).most;
+  const dist::MemoryPeaks most =
+      dist::plan_engine(dry_model(any_family(), options), options.engine, options.group).most;
   const auto measured = [&](const std::string& figure_name) {
     uint64_t largest = 0;
     for (const auto& [rank, memory] : receipt.items())

@@ -259,7 +259,7 @@ TEST(RecomputePolicy, AnUnknownPolicyListsTheKnownOnes) {
 TEST(RecomputePolicy, AModelWithoutBlocksIsRefused) {
   dist::run_threads({}, [&](dist::Comm& comm) {
     nn::Linear model({.in = 4, .out = 4});
-    model.initialise(1);
+    model.initialize(1);
     const dist::Options options{.engine = EngineKind::none, .recompute = parse_recompute("full")};
     const std::string message =
         test::error_of(ErrorKind::usage, [&] { dist::initialize(model.units(), options, comm); });

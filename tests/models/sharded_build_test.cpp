@@ -37,7 +37,7 @@ Trained train(const dist::Options& options, bool on_meta, uint64_t capacity = Po
     if (on_meta)
       guard.emplace(unplaced);
     Gpt2 model(size);
-    model.initialise(7);
+    model.initialize(7);
     guard.reset();
     auto engine = dist::initialize(model.units(), options, comm);
     const Tensor ids = full({1, 4}, 1 + comm.rank(), DType::i32);

@@ -30,13 +30,13 @@ double deviation_of(const std::vector<float>& x) {
 
 TEST(Init, ValuesDependOnSeedAndPathAlone) {
   Linear a({.in = 30, .out = 20}), b({.in = 30, .out = 20});
-  a.initialise(1);
-  b.initialise(1);
+  a.initialize(1);
+  b.initialize(1);
   EXPECT_EQ(a.weight.tensor().to_vector<float>(), b.weight.tensor().to_vector<float>());
-  b.initialise(2);
+  b.initialize(2);
   EXPECT_NE(a.weight.tensor().to_vector<float>(), b.weight.tensor().to_vector<float>());
   Sequential inside(std::make_unique<Linear>(LinearOptions{.in = 30, .out = 20}));
-  inside.initialise(1);
+  inside.initialize(1);
   EXPECT_NE(inside.parameters()[0].tensor().to_vector<float>(),
             a.weight.tensor().to_vector<float>())
       << "another path, other values";
@@ -44,7 +44,7 @@ TEST(Init, ValuesDependOnSeedAndPathAlone) {
 
 TEST(Init, ATableLargerThanOneRunIsDrawnAsAWhole) {
   Embedding table(5000, 100, normal(0.02f));
-  table.initialise(3);
+  table.initialize(3);
   const std::vector<float> values = table.weight.tensor().to_vector<float>();
   EXPECT_NEAR(mean_of(values), 0, 2e-4);
   EXPECT_NEAR(deviation_of(values), 0.02, 2e-4);
@@ -54,7 +54,7 @@ TEST(Init, ATableLargerThanOneRunIsDrawnAsAWhole) {
 
 TEST(Init, UniformStaysWithinItsBound) {
   Linear layer({.in = 16, .out = 64});
-  layer.initialise(1);
+  layer.initialize(1);
   for (const float v : layer.weight.tensor().to_vector<float>())
     EXPECT_LE(std::abs(v), 0.25f);
 }
@@ -64,7 +64,7 @@ TEST(Layers, SequentialIsItsLayersInOrder) {
                    std::make_unique<LayerNorm>(8),
                    std::make_unique<RMSNorm>(8),
                    std::make_unique<MLP>(MLPOptions{.width = 8, .hidden = 16}));
-  model.initialise(1);
+  model.initialize(1);
   const Variable y = model.forward(Variable(random_normal({3, 4}, {.seed = 5})));
   EXPECT_EQ(y.shape(), (Shape{3, 8}));
   EXPECT_EQ(model.parameters()[0].name(), "0.weight");
@@ -94,7 +94,7 @@ TEST(Layers, DropoutOfASampleDoesntDependOnItsPlaceInTheBatch) {
 
 TEST(Layers, AttentionIsCausal) {
   CausalSelfAttention attention({.width = 16, .heads = 2});
-  attention.initialise(1);
+  attention.initialize(1);
   const Tensor x = random_normal({1, 6, 16}, {.seed = 2});
   const std::vector<float> before =
       attention.forward(Variable(x)).tensor().slice(1, 0, 5).to_vector<float>();

@@ -176,13 +176,13 @@ TEST(Dropout, TrainingOutsideOfAMicroStepIsRefused) {
   EXPECT_NO_THROW(dropout.forward(Variable(empty({2, 2}))));
 }
 
-TEST(Module, UnitsOfAModelThatWasNeverInitialisedAreRefusedByName) {
+TEST(Module, UnitsOfAModelThatWasNeverInitializedAreRefusedByName) {
   Linear fresh({.in = 2, .out = 3});
   const std::string message = test::error_of(ErrorKind::usage, [&] { fresh.units(); });
   EXPECT_NE(message.find("weight"), std::string::npos) << message;
-  EXPECT_NE(message.find("initialise(seed)"), std::string::npos) << message;
+  EXPECT_NE(message.find("initialize(seed)"), std::string::npos) << message;
   Linear loaded({.in = 2, .out = 3});
-  fresh.initialise(1);
+  fresh.initialize(1);
   loaded.load_state(fresh.state());
   EXPECT_NO_THROW(fresh.units());
   EXPECT_NO_THROW(loaded.units());

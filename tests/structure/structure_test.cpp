@@ -40,7 +40,7 @@ const std::map<std::string, std::vector<std::vector<std::string>>> rooms = {
       {"dist/options", "dist/engine", "dist/numerics_rules"},
       {"dist/engines/"},
       {"dist/checkpoint/", "dist/config/"},
-      {"dist/initialize", "dist/launch", "dist/explain_ring"}}},
+      {"dist/initialize", "dist/launch", "dist/explain_ring", "dist/plan", "dist/choose_engine"}}},
     {"models",
      {{"models/data/"},
       {"models/size_options", "models/language_model", "models/family"},

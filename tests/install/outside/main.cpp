@@ -17,7 +17,7 @@ struct Line : nn::Module {
 int main(int argc, char** argv) {
   return dist::launch(argc, argv, [](dist::Comm& comm) {
     Line model;
-    model.initialise(1);
+    model.initialize(1);
     auto engine =
         dist::initialize(model.units(), {.engine = dist::EngineKind::none, .lr = 0.05}, comm);
     const Tensor x = from_vector<float>({-1, 0, 1, 2}, {4, 1}),

@@ -1,16 +1,13 @@
-#include "models/run/choose_engine.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "core/device.h"
 #include "core/error.h"
 #include "dist/engines/facts.h"
+#include "dist/plan.h"
 
-namespace sg::models {
+namespace sg::dist {
 namespace {
-
-using dist::EngineKind;
 
 struct Figures {  // what ranks tell each other
   uint64_t needed, capacity;
@@ -40,26 +37,26 @@ Rung tightest(EngineKind engine, const std::vector<std::string>& messages) {
 
 }  // namespace
 
-std::vector<Rung> choose_engine(const Family& family,
-                                const PlanOptions& options,
-                                dist::Comm& comm) {
-  check(options.engine.accumulation != dist::Accumulation::automatic,
+std::vector<Rung> choose_engine(const MakeDryModel& make, const Options& given, Comm& comm) {
+  check(given.accumulation != Accumulation::automatic,
         "engine auto: the order of accumulation is open");
+  Options options = given;
   std::vector<Rung> rungs;
   std::string tried;
-  for (const EngineKind engine : dist::ladder()) {
-    const EnginePlan plan = plan_rank(family, options, engine, comm.rank());
+  for (const EngineKind engine : ladder()) {
+    options.engine = engine;
+    const EnginePlan plan = plan_rank(make, options, dry_group(comm), comm.rank());
     const Figures mine{plan.memory.needed(), free_of(comm.device())};
     rungs.push_back(
         tightest(engine,
-                 comm.all_gather_bytes({"auto.figures", dist::Phase::setup},
+                 comm.all_gather_bytes({"auto.figures", Phase::setup},
                                        {reinterpret_cast<const char*>(&mine), sizeof mine})));
     if (rungs.back().fits())
       return rungs;
     tried += "\n  " + text_of(rungs.back());
   }
   fail(ErrorKind::out_of_memory,
-       "engine auto: none fits {} ranks' devices; more ranks, a smaller --micro-batch or devices "
+       "engine auto: none fits {} ranks' devices; more ranks, a smaller micro-batch or devices "
        "with more memory:{}",
        comm.size(),
        tried);
@@ -69,11 +66,24 @@ std::string text_of(const Rung& rung) {
   const std::string room =
       rung.capacity == Pool::unlimited ? "memory without a limit" : format_bytes(rung.capacity);
   return fmt::format("auto: {} needs {} on rank {}, which has {}: {}",
-                     dist::name_of(rung.engine),
+                     name_of(rung.engine),
                      format_bytes(rung.needed),
                      rung.rank,
                      room,
                      rung.fits() ? "taken" : "too much");
 }
 
-}  // namespace sg::models
+std::unique_ptr<Engine> initialize(std::vector<Unit> units,
+                                   Options options,
+                                   Comm& comm,
+                                   const MakeDryModel& make) {
+  if (options.engine == EngineKind::automatic) {
+    // The order of accumulation is the run's, not the engine's.
+    if (options.accumulation == Accumulation::automatic)
+      options.accumulation = facts_of(options.engine).order;
+    options.engine = choose_engine(make, options, comm).back().engine;
+  }
+  return initialize(std::move(units), options, comm);
+}
+
+}  // namespace sg::dist
