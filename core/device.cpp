@@ -118,7 +118,6 @@ Device parse_device(const std::string& text) {
 
 void configure(Device device, const DeviceOptions& options) {
   DeviceState& s = create(device, options);
-  s.pool.set_capacity(options.capacity);
   if (options.threads > 0 && (device.type == DeviceType::meta || !s.settled.exchange(true))) {
     s.backend->set_threads(options.threads);  // on the processors that the device has by now
     s.thread_count = options.threads;
@@ -128,6 +127,7 @@ void configure(Device device, const DeviceOptions& options) {
         device,
         s.thread_count,
         options.threads);
+  s.pool.set_capacity(options.capacity);
 }
 
 Backend& backend(Device device) {

@@ -235,7 +235,7 @@ namespace {
 class RunDevices {
  public:
   explicit RunDevices(const CommOptions& options)
-      : limited_(options.device.capacity != Pool::unlimited) {
+      : RunDevices(options.device.capacity != Pool::unlimited) {
     if (!limited_ && options.device.threads == 0)
       return;
     for (int rank = 0; rank < std::max(options.ranks, 1); ++rank) {
@@ -253,6 +253,9 @@ class RunDevices {
   RunDevices& operator=(const RunDevices&) = delete;
 
  private:
+  // Complete before the devices are set up: where one refuses, the others are given back.
+  explicit RunDevices(bool limited) : limited_(limited) {}
+
   const bool limited_;
   std::vector<Device> devices_;
 };

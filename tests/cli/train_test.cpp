@@ -30,6 +30,21 @@ struct Train : testing::Test {
   Folder folder;
 };
 
+// At every start a line that one reads; all of it where it is asked for.
+TEST_F(Train, TheNumericsAreALineAndAllOfThemWhereAskedFor) {
+  const auto numerics_of = [&](const std::string& more) {
+    const std::string out = gpt2(command("a", more)).out;
+    const size_t begin = out.find("numerics: ");
+    return begin == std::string::npos ? "" : out.substr(begin, out.find('\n', begin) - begin);
+  };
+  const std::string shown = numerics_of("");
+  EXPECT_NE(shown.find("seed 1"), std::string::npos) << shown;
+  EXPECT_LE(shown.size(), 200u) << shown;
+  const std::string all = numerics_of("--verbose");
+  for (const auto& [name, value] : read_json(folder / "a").at("numerics").items())
+    EXPECT_NE(all.find(name + " "), std::string::npos) << name << " in " << all;
+}
+
 TEST_F(Train, TheReceiptHasEveryKey) {
   const nlohmann::json receipt = run("a");
   std::set<std::string> keys;

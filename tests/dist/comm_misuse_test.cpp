@@ -133,6 +133,26 @@ TEST(CommMisuse, GroupsOfAFailedWorldNameTheFirstFailure) {
   });
 }
 
+// What a run says of its devices is theirs while it lasts, on every rank, and no longer.
+TEST(CommMisuse, OptionsOfDevicesHoldForAllRanksUntilTheRunEnds) {
+  run_threads(2, [](Comm& comm) { threads(comm.device()); });  // their threads are settled
+  CommOptions on;
+  on.ranks = 2;
+  on.device.capacity = 1 << 20;
+  run_threads(on, [](Comm& comm) {
+    EXPECT_EQ(pool(comm.device()).capacity(), uint64_t{1} << 20);
+    EXPECT_THROW(empty({1 << 20}, DType::f32), OutOfMemory);
+  });
+  for (const Device device : {cpu(0), cpu(1)})
+    EXPECT_EQ(pool(device).capacity(), Pool::unlimited);
+  on.device.threads = threads(cpu(0)) + 1;
+  const std::string message =
+      test::error_of(ErrorKind::usage, [&] { run_threads(on, [](Comm&) {}); });
+  EXPECT_NE(message.find("already runs with"), std::string::npos) << message;
+  for (const Device device : {cpu(0), cpu(1)})
+    EXPECT_EQ(pool(device).capacity(), Pool::unlimited) << "of a run that was refused";
+}
+
 TEST(CommMisuse, CountsBeyondWhatANumberHoldsAreRefused) {
   test::error_of(ErrorKind::usage, [] { Shards({most, 1}); });
   test::error_of(ErrorKind::usage, [] { Shards({most / 2, most / 2, most / 2}); });

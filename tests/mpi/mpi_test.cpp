@@ -139,6 +139,16 @@ TEST_F(Mpi, GivesTheBitsOfThreads) {
   }
 }
 
+TEST_F(Mpi, EveryCallOfMpiIsMadeByTheThreadThatStartedIt) {
+  for (const int ranks : {1, 2}) {
+    const Result result =
+        job(fmt::format("{} -n {} {} digests", SG_MPIEXEC, ranks, SG_MPI_RANKS_WATCHED));
+    EXPECT_EQ(result.status, 0) << result.output;
+    EXPECT_TRUE(result.says("calls of MPI on one thread")) << result.output;
+    EXPECT_FALSE(result.says("on another thread")) << result.output;
+  }
+}
+
 TEST_F(Mpi, TwoHostsGiveTheSameBits) {
   const Result result = on_two_hosts("digests");
   if (result.status == 77)
