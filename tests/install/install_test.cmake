@@ -1,5 +1,6 @@
 # Installs the build to a folder of its own, builds outside/ against that package, runs it, and reads what it prints.
 # cmake -D BUILD=<build folder> -D GENERATOR=<its generator> -D COMPILER=<C++ compiler> -P install_test.cmake
+cmake_minimum_required(VERSION 3.25)
 set(work ${BUILD}/tests/install)
 file(REMOVE_RECURSE ${work})
 
@@ -25,6 +26,18 @@ run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/outside)
 if(NOT output MATCHES "trained")
   message(FATAL_ERROR "the outside program printed:\n${output}")
+endif()
+
+# Users have the headers that the umbrella header leads to; an engine's inside isn't among them.
+file(GLOB_RECURSE headers RELATIVE ${work}/prefix/include/shardgrad ${work}/prefix/include/shardgrad/*.h)
+foreach(header shardgrad.h dist/plan.h nn/block.h core/tensor.h)
+  if(NOT header IN_LIST headers)
+    message(FATAL_ERROR "${header} is not installed")
+  endif()
+endforeach()
+list(FILTER headers INCLUDE REGEX "^(dist/engines|kernels/cpu|kernels/cuda|models/run)/|autograd/graph.h")
+if(headers)
+  message(FATAL_ERROR "private headers are installed: ${headers}")
 endif()
 
 # Nothing of this machine's source tree may be left in what was installed.

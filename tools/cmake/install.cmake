@@ -1,4 +1,4 @@
-# cmake --install: the layers as static libraries, their headers below include/shardgrad/, the programs, and a package
+# cmake --install: the layers as static libraries, users' headers below include/shardgrad/, the programs, and a package
 # that find_package(shardgrad) finds, with the targets shardgrad::kernels … shardgrad::models.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -40,8 +40,27 @@ foreach(layer ${layers})
   endforeach()
 
   install(TARGETS sg_${layer} EXPORT shardgrad ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardgrad/${layer}
-          FILES_MATCHING PATTERN "*.h" PATTERN "shardgrad.h" EXCLUDE)
+endforeach()
+
+# Headers for users: those that the umbrella header names, and what they include.
+set(headers models/shardgrad.h)
+set(unread ${headers})
+while(unread)
+  list(POP_FRONT unread header)
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${header})
+  file(STRINGS ${PROJECT_SOURCE_DIR}/${header} includes REGEX "^#include \"")
+  list(TRANSFORM includes REPLACE "^#include \"(.*)\".*$" "\\1")
+  foreach(included ${includes})
+    if(NOT included IN_LIST headers)
+      list(APPEND headers ${included})
+      list(APPEND unread ${included})
+    endif()
+  endforeach()
+endwhile()
+list(REMOVE_ITEM headers models/shardgrad.h)  # it stands above the layers
+foreach(header ${headers})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardgrad/${folder})
 endforeach()
 list(REMOVE_DUPLICATES packages)
 list(TRANSFORM packages REPLACE "(.+)" "find_dependency(\\1)" OUTPUT_VARIABLE find_dependencies)
