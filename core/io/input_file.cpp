@@ -84,6 +84,10 @@ void InputFile::read(uint64_t offset, void* out, uint64_t bytes) const {
   }
 }
 
+std::unique_ptr<FileMapping> InputFile::map() const {
+  return std::make_unique<FileMapping>(fd_, size_, path_);
+}
+
 std::string read_file(const std::string& path, uint64_t limit) {
   const InputFile file(path);
   check(ErrorKind::bad_input,

@@ -2,12 +2,15 @@
 // file is taken.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
+
+#include "core/io/file_mapping.h"
 
 namespace sg {
 
-// Reading doesn't move a position, so threads may share one. Not mapped: a file that shrinks is an
-// error, not a signal, and its pages don't count as this process's memory.
+// Reading doesn't move a position, so threads may share one. read() doesn't map: its pages don't
+// count as this process's memory.
 class InputFile {
  public:
   // Error bad_input when it is missing, no regular file (a FIFO doesn't block) or not readable.
@@ -22,6 +25,7 @@ class InputFile {
   // Exactly `bytes` bytes from `offset`. Error bad_input when the file has shrunk, io when the
   // system can't read.
   void read(uint64_t offset, void* out, uint64_t bytes) const;
+  std::unique_ptr<FileMapping> map() const;  // all of it
 
  private:
   std::string path_;

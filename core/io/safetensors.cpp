@@ -15,6 +15,7 @@ using nlohmann::json;
 
 constexpr uint64_t max_header = 100'000'000;
 constexpr uint64_t max_tensors = 1'000'000;
+constexpr int64_t buffer_elements = 1 << 18;  // that are converted at once
 constexpr std::pair<const char*, DType> dtypes[] = {{"F32", DType::f32},
                                                     {"F64", DType::f64},
                                                     {"F16", DType::f16},
@@ -249,6 +250,30 @@ void SafetensorsReader::read_range(const Entry& entry,
   copy_in(entry, static_cast<uint64_t>(begin) * size_of(entry.dtype), out);
 }
 
+const FileMapping& SafetensorsReader::mapping() const {
+  std::call_once(mapped_, [this] { mapping_ = file_.map(); });
+  return *mapping_;
+}
+
+Tensor SafetensorsReader::map(const Entry& entry) const {
+  const uint64_t begin = data_begin_ + entry.begin;
+  if (begin % size_of(entry.dtype) != 0 || entry.begin == entry.end) {
+    const DeviceGuard guard(host);
+    return read(entry);
+  }
+  char* const data = const_cast<char*>(mapping().data()) + begin;  // nobody writes there
+  auto storage = std::make_shared<Storage>(host, data, entry.end - entry.begin);
+  return {std::move(storage), 0, entry.shape, dense_strides(entry.shape), entry.dtype};
+}
+
+void SafetensorsReader::forget(const Entry& entry) const {
+  mapping().forget(data_begin_ + entry.begin, entry.end - entry.begin);
+}
+
+void SafetensorsReader::check_whole() const {
+  mapping().check_whole();
+}
+
 SafetensorsWriter::SafetensorsWriter(FileWriter& file,
                                      std::vector<TensorInfo> tensors,
                                      const Metadata& metadata)
@@ -280,20 +305,57 @@ SafetensorsWriter::SafetensorsWriter(FileWriter& file,
   file_.write(text);
 }
 
-void SafetensorsWriter::write(const Tensor& tensor) {
+const TensorInfo& SafetensorsWriter::next(const Tensor& tensor) {
   invariant(
       next_ < tensors_.size(), "{}: {} tensors were announced", file_.path(), tensors_.size());
   const TensorInfo& info = tensors_[next_++];
-  check(tensor.dtype() == info.dtype && tensor.shape() == info.shape,
-        "{}: tensor \"{}\" was announced as {} {}, is {} {}",
+  check(tensor.shape() == info.shape,
+        "{}: tensor \"{}\" was announced as {}, is {}",
+        file_.path(),
+        info.name,
+        info.shape,
+        tensor.shape());
+  return info;
+}
+
+void SafetensorsWriter::write(const Tensor& tensor) {
+  const TensorInfo& info = next(tensor);
+  check(tensor.dtype() == info.dtype,
+        "{}: tensor \"{}\" was announced as {}, is {}",
         file_.path(),
         info.name,
         name_of(info.dtype),
-        info.shape,
-        name_of(tensor.dtype()),
-        tensor.shape());
-  const Tensor dense = contiguous(tensor);
-  file_.write(dense.view().data, dense.bytes());
+        name_of(tensor.dtype()));
+  write_by_rows(tensor, info.dtype);
+}
+
+void SafetensorsWriter::write_cast(const Tensor& tensor) {
+  const TensorInfo& info = next(tensor);
+  write_by_rows(tensor, info.dtype);
+}
+
+// What isn't dense, or has another dtype, goes through a buffer of a few rows, so that no second
+// tensor of its size is ever there.
+void SafetensorsWriter::write_by_rows(const Tensor& tensor, DType dtype) {
+  if (tensor.numel() == 0)
+    return;
+  if (tensor.contiguous() && tensor.dtype() == dtype) {
+    file_.write(tensor.view().data, tensor.bytes());
+    return;
+  }
+  const Tensor rows = tensor.contiguous() ? tensor.flatten() : tensor;
+  const int64_t count = rows.size(0), length = rows.numel() / count;
+  const int64_t at_once = std::clamp<int64_t>(buffer_elements / length, 1, count);
+  Shape shape = rows.shape();
+  shape.set(0, at_once);
+  const CategoryScope scope(Category::workspace);
+  const Tensor buffer = empty(shape, dtype, tensor.device());
+  for (int64_t row = 0; row < count; row += at_once) {
+    const int64_t end = std::min(count, row + at_once);
+    const Tensor part = buffer.slice(0, 0, end - row);
+    copy_(part, rows.slice(0, row, end));
+    file_.write(part.view().data, part.bytes());
+  }
 }
 
 void SafetensorsWriter::check_complete() const {

@@ -6,6 +6,8 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -47,12 +49,23 @@ class SafetensorsReader {
   // dtype.
   void read_range(const Entry& entry, int64_t begin, int64_t end, const Tensor& out) const;
 
+  // The entry as it lies in the file, mapped into memory: on host, booked nowhere, only to be read,
+  // and only while the reader lives. (Copied and booked where the file has it misaligned.) What was
+  // computed from it counts once check_whole() has passed.
+  Tensor map(const Entry& entry) const;
+  void forget(const Entry& entry) const;  // its pages needn't stay in this process
+  void check_whole() const;               // error bad_input where the file has shrunk since
+
  private:
   void parse(const std::string& header);
   void check_layout(uint64_t data_bytes) const;
   void copy_in(const Entry& entry, uint64_t begin, const Tensor& out) const;
 
+  const FileMapping& mapping() const;
+
   InputFile file_;
+  mutable std::once_flag mapped_;
+  mutable std::unique_ptr<FileMapping> mapping_;  // null: nobody has asked for it
   uint64_t data_begin_ = 0;
   std::vector<Entry> entries_;
   std::map<std::string, size_t> index_;
@@ -67,10 +80,16 @@ class SafetensorsWriter {
   SafetensorsWriter(FileWriter& file,
                     std::vector<TensorInfo> tensors,
                     const Metadata& metadata = {});
-  void write(const Tensor& tensor);  // the next one: same dtype and shape as announced
-  void check_complete() const;       // all are written, else a Bug
+  // The next one, of the shape and dtype that were announced.
+  void write(const Tensor& tensor);
+  // The next one, of the shape that was announced, rounded to the dtype that was.
+  void write_cast(const Tensor& tensor);
+  void check_complete() const;  // all are written, else a Bug
 
  private:
+  const TensorInfo& next(const Tensor& tensor);
+  void write_by_rows(const Tensor& tensor, DType dtype);
+
   FileWriter& file_;
   const std::vector<TensorInfo> tensors_;
   size_t next_ = 0;

@@ -57,6 +57,9 @@ struct Checkpoint {
   // This rank's. Ranks hold disjoint ranges, or share them, and then each writes a part; over all
   // ranks every parameter is there from end to end.
   std::vector<StateEntry> entries{};
+  // Gives an entry's values when they are written; its own lie on meta then. Empty: they are its
+  // own. (save_checkpoint alone, of one rank.)
+  std::function<Tensor(const StateEntry&)> values{};
 };
 
 // What an engine has to save, as views of its memory. Collective, between steps. An empty tag:

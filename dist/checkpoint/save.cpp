@@ -152,7 +152,8 @@ std::string Save::write() {
   const ShardFile shard = write_shard(shard_path(temporary_, rank_, world_),
                                       {checkpoint_.tag, checkpoint_.step, rank_, world_},
                                       checkpoint_.entries,
-                                      given_up_);
+                                      given_up_,
+                                      checkpoint_.values);
   return shard.sha256 + std::to_string(shard.bytes);
 }
 

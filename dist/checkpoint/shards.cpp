@@ -32,7 +32,8 @@ std::string tensor_name(const StateEntry& entry) {
 ShardFile write_shard(const std::string& path,
                       const ShardLabel& label,
                       std::span<const StateEntry> entries,
-                      const std::atomic<bool>& given_up) {
+                      const std::atomic<bool>& given_up,
+                      const std::function<Tensor(const StateEntry&)>& values) {
   Metadata metadata = label_metadata(label);
   std::vector<TensorInfo> tensors;
   for (const StateEntry& e : entries) {
@@ -56,7 +57,7 @@ ShardFile write_shard(const std::string& path,
   SafetensorsWriter writer(file, tensors, metadata);
   for (const StateEntry& e : entries) {
     check(ErrorKind::io, !given_up, "{}: the save was given up", path);
-    writer.write(e.values);
+    writer.write(values ? values(e) : e.values);
   }
   writer.check_complete();
   file.finish();

@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -24,12 +25,13 @@ struct ShardLabel {
   int rank = 0, world = 1;
 };
 
-// Writes the entries of one rank into a new file, fsynced. Error io, and no file, once `given_up`
-// is true.
+// Writes the entries of one rank into a new file, fsynced; `values` as Checkpoint's. Error io, and
+// no file, once `given_up` is true.
 ShardFile write_shard(const std::string& path,
                       const ShardLabel& label,
                       std::span<const StateEntry> entries,
-                      const std::atomic<bool>& given_up);
+                      const std::atomic<bool>& given_up,
+                      const std::function<Tensor(const StateEntry&)>& values = {});
 
 // The open shards of a checkpoint and which range of which parameter lies where. Reads headers
 // only. Errors: bad_input unless every shard has its label and the ranges of every array cover its

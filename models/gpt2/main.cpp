@@ -4,6 +4,7 @@
 
 #include "models/family.h"
 #include "models/gpt2/gpt2.h"
+#include "models/gpt2/weights.h"
 
 namespace sg::models {
 namespace {
@@ -64,5 +65,6 @@ int main(int argc, char** argv) {
                           "nano, 124m, 350m, 774m or 1558m",
                           sg::models::resolve,
                           sg::models::nearest,
-                          sg::models::build});
+                          sg::models::build,
+                          sg::models::gpt2_hugging_face()});
 }

@@ -1,22 +1,22 @@
-// GPT-2's weights under the names that Hugging Face's files give them.
+// GPT-2's weights and sizes as Hugging Face's GPT2LMHeadModel has them.
 #pragma once
 #include <string>
 
-#include "models/gpt2/gpt2.h"
+#include "models/family.h"
+#include "nn/module.h"
 
 namespace sg::models {
 
-// The name that Hugging Face's GPT2LMHeadModel has for a parameter of ours:
-// "block0.attention.qkv.weight" → "transformer.h.0.attn.c_attn.weight". Usage error for a name that
-// GPT-2 doesn't have.
-std::string hugging_face_name(const std::string& name);
+// "block0.attention.qkv.weight" of width 768 is "transformer.h.0.attn.c_attn.weight", (768, 2304),
+// transposed: linear layers are Conv1D there. Biases that ours has none of are zeros.
+WeightFormat gpt2_weights(const SizeOptions& options);
 
-// True where the file holds (in, out) and we (out, in): the weights of all linear layers, which are
-// Conv1D there.
-bool hugging_face_transposes(const std::string& name);
+// config.json, both ways.
+SizeOptions read_gpt2_config(const std::string& text, const std::string& source);
+std::string write_gpt2_config(const SizeOptions& options, const std::string& dtype);
 
-// Our state out of theirs; names with or without the prefix "transformer.". Masks and a tied
-// lm_head are passed over. Error bad_input names what is missing or of another shape.
-nn::StateDict from_hugging_face(const nn::StateDict& theirs, const Gpt2& model);
+inline HuggingFaceForm gpt2_hugging_face() {
+  return {read_gpt2_config, write_gpt2_config, gpt2_weights};
+}
 
 }  // namespace sg::models

@@ -13,6 +13,7 @@ void generate(const Family& family, const GenerateOptions& options, dist::Comm& 
 void compare(const Family& family, const CompareOptions& options, dist::Comm& comm);
 void bench(const Family& family, const BenchOptions& options, dist::Comm& comm);
 void export_model(const Family& family, const ExportOptions& options);  // needs no group
+void import_model(const Family& family, const ImportOptions& options);  // needs no group
 void plan(const Family& family, const PlanOptions& options);            // needs no group
 
 }  // namespace sg::models

@@ -26,7 +26,8 @@ std::string examples(const std::string& program) {
          line("eval --from run --data book.txt") +
          line("generate --from run --prompt \"Once\" --tokens 200") +
          line("export --from run --to model.safetensors --dtype bf16") +
-         line("compare --ranks 2 --steps 20") +
+         line("export --from run --to huggingface-folder") +
+         line("import --from huggingface-folder --to run") + line("compare --ranks 2 --steps 20") +
          line("bench --size 124m --micro-batch 4 --context 64 --receipt bench.json") +
          line("plan --params 7.5b --world 64 --precision fp16");
 }
@@ -101,6 +102,7 @@ struct Subcommands {
   EvalOptions eval;
   GenerateOptions generate;
   ExportOptions export_one;
+  ImportOptions import_one;
   BenchOptions bench;
   CompareOptions compare;
   PlanOptions plan;
@@ -108,6 +110,7 @@ struct Subcommands {
   CLI::App* eval_command;
   CLI::App* generate_command;
   CLI::App* export_command;
+  CLI::App* import_command;
   CLI::App* bench_command;
   CLI::App* compare_command;
   CLI::App* plan_command;
@@ -118,7 +121,9 @@ Subcommands::Subcommands(CLI::App& app, const Family& family)
       eval_command(app.add_subcommand("eval", "the validation loss of a trained model")),
       generate_command(app.add_subcommand("generate", "write text with a trained model")),
       export_command(app.add_subcommand(
-          "export", "the parameters of a trained model as one safetensors file")),
+          "export", "the parameters of a trained model as safetensors, for Hugging Face too")),
+      import_command(
+          app.add_subcommand("import", "the weights of a Hugging Face folder as a run's folder")),
       bench_command(app.add_subcommand("bench", "measure speed and memory on random tokens")),
       compare_command(app.add_subcommand(
           "compare", "run the engines on the same data and show them side by side")),
@@ -130,6 +135,7 @@ Subcommands::Subcommands(CLI::App& app, const Family& family)
   add_eval_options(*eval_command, eval);
   add_generate_options(*generate_command, generate);
   add_export_options(*export_command, export_one);
+  add_import_options(*import_command, import_one);
   add_bench_options(*bench_command, bench, family.sizes);
   add_compare_options(*compare_command, compare, family.sizes);
   add_plan_options(*plan_command, plan, family.sizes);
@@ -169,10 +175,12 @@ int run_command(int argc, char** argv, const Family& family) {
     check_command(app, argc, argv);
     app.parse(argc, argv);
     if (*given->plan_command)
-      plan(family, given->plan);  // these two need no group
+      plan(family, given->plan);  // these three need no group
     if (*given->export_command)
       export_model(family, given->export_one);
-    if (*given->plan_command || *given->export_command)
+    if (*given->import_command)
+      import_model(family, given->import_one);
+    if (*given->plan_command || *given->export_command || *given->import_command)
       return 0;
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);

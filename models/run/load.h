@@ -19,11 +19,10 @@ struct Loaded {
 // one, another family's), numeric (a parameter that isn't finite, by name).
 Loaded load_model(const Family& family, const std::string& folder);
 
-// Error bad_input unless the sizes that a checkpoint names make the parameters that it holds: a
-// model of wrong ones could take all memory.
-void check_sizes(const Family& family,
-                 const SavedRun& saved,
-                 const dist::CheckpointReader& checkpoint);
+// What a checkpoint tells of its run. Error bad_input unless it is of this family, and unless the
+// sizes that it names make the parameters that it holds: a model of wrong ones could take all
+// memory.
+SavedRun saved_run_of(const Family& family, const dist::CheckpointReader& checkpoint);
 
 // Error numeric, naming the parameter and where the value stands, unless all of `values` (f32) are
 // finite.

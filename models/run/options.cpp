@@ -72,6 +72,9 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& sizes)
   add_settings(app, dist::batch_settings, o.batch, {Topic::batch});
   add_settings(app, run_settings, o, {Topic::run});
   add_resume(app, o);
+  for (const char* decided :
+       {"--size", "--layers", "--heads", "--width", "--context", "--vocab", "--tied"})
+    app.get_option("--init-from")->excludes(app.get_option(decided));
   add_settings(app, run_settings, o, {Topic::report});
   add_rates(app, o);
   add_engine(app, o.engine, {Topic::engine, Topic::layout, Topic::failures});
@@ -99,7 +102,12 @@ void add_generate_options(CLI::App& app, GenerateOptions& o) {
 
 void add_export_options(CLI::App& app, ExportOptions& o) {
   app.add_option("--from", o.from, "folder of a training run")->required();
-  app.add_option("--to", o.to, "safetensors file to write, replaced if it is there")->required();
+  app.add_option(
+         "--to",
+         o.to,
+         "NAME.safetensors: one file of our names, replaced if it is there; another name: a "
+         "new folder in Hugging Face's form")
+      ->required();
   add_parsed(
       app,
       "--dtype",
@@ -112,8 +120,21 @@ void add_export_options(CLI::App& app, ExportOptions& o) {
       },
       "f32, bf16 or f16; the masters rounded to nearest even",
       name_of(o.dtype));
+  const OptionRow shards{.name = "--shard-bytes",
+                         .help = "of a file in a folder, at most",
+                         .shown_default = "5GiB",
+                         .range = {.low = 1},
+                         .form = dist::Form::bytes};
+  add_option(app, shards, &o.shard_bytes);
   app.add_flag(
       "--allow-nonfinite", o.allow_nonfinite, "export parameters that hold NaN or infinities too");
+}
+
+void add_import_options(CLI::App& app, ImportOptions& o) {
+  app.add_option("--from", o.from, "a Hugging Face folder: config.json and safetensors")
+      ->required();
+  app.add_option("--to", o.to, "folder of a run to make, for eval, generate, export, --init-from")
+      ->required();
 }
 
 void add_bench_options(CLI::App& app, BenchOptions& o, const std::string& sizes) {

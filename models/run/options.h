@@ -35,6 +35,7 @@ struct TrainOptions {
   uint64_t seed = 1;
   std::string out;  // empty: nothing is saved
   std::optional<std::string> resume;
+  std::string init_from;      // folder of the values to begin with; empty: random ones
   std::string accept_change;  // comma-separated: world, isa, library, rules, steps
   bool overwrite = false;     // what out holds of a run before it goes
   int64_t save_every = 0, eval_every = 0;
@@ -74,6 +75,12 @@ inline constexpr dist::Setting<TrainOptions> run_settings[] = {
      .option = "--overwrite",
      .help = "the run that --out holds goes; without it such a folder is refused",
      .form = dist::Form::flag,
+     .decides = Decides::calls},
+    {.name = "init_from",  // the hash of what is there decides bits
+     .field = At<&TrainOptions::init_from>::of,
+     .option = "--init-from",
+     .help = "begin with the weights of a Hugging Face folder, or of another run's folder, which "
+             "decide the model's sizes, instead of random values",
      .decides = Decides::calls},
     {.name = "accept_change",
      .field = At<&TrainOptions::accept_change>::of,
@@ -158,7 +165,12 @@ struct EvalOptions {
 struct ExportOptions {
   std::string from = {}, to = {};
   DType dtype = DType::f32;
+  int64_t shard_bytes = int64_t{5} << 30;  // of a file in a Hugging Face folder, at most
   bool allow_nonfinite = false;
+};
+
+struct ImportOptions {
+  std::string from = {}, to = {};
 };
 
 struct GenerateOptions {
@@ -201,6 +213,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, const std::string& 
 void add_eval_options(CLI::App& app, EvalOptions& options);
 void add_generate_options(CLI::App& app, GenerateOptions& options);
 void add_export_options(CLI::App& app, ExportOptions& options);
+void add_import_options(CLI::App& app, ImportOptions& options);
 void add_bench_options(CLI::App& app, BenchOptions& options, const std::string& sizes);
 void add_compare_options(CLI::App& app, CompareOptions& options, const std::string& sizes);
 void add_plan_options(CLI::App& app, PlanOptions& options, const std::string& sizes);

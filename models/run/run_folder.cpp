@@ -170,11 +170,13 @@ std::string followed(const std::string& path) {
   return absent ? path : real.string();
 }
 
-void check_output_option(const std::string& option,
-                         const std::string& path,
-                         const std::string& out,
-                         bool outside) {
-  check_output(path);
+namespace {
+
+// With `outside` nothing may lie in a run's folder, else only what the run doesn't call its own.
+void check_place(const std::string& option,
+                 const std::string& path,
+                 const std::string& out,
+                 bool outside) {
   const fs::path target = fs::weakly_canonical(path);
   const auto holds_run = [&](const fs::path& folder) {
     return folder == out || !dist::list_checkpoints(folder.string()).empty();
@@ -194,6 +196,26 @@ void check_output_option(const std::string& option,
     if (folder == folder.parent_path())
       return;
   }
+}
+
+}  // namespace
+
+void check_output_option(const std::string& option,
+                         const std::string& path,
+                         const std::string& out,
+                         bool outside) {
+  check_output(path);
+  check_place(option, path, out, outside);
+}
+
+void check_outside_runs(const std::string& option,
+                        const std::string& path,
+                        const std::string& out) {
+  check(!fs::exists(fs::symlink_status(path)) || dist::list_checkpoints(path).empty(),
+        "{} {}: is the folder of a run; write it elsewhere",
+        option,
+        path);
+  check_place(option, path, out, true);
 }
 
 void check_reports(const TrainOptions& options) {

@@ -45,6 +45,8 @@ void check_output_option(const std::string& option,
                          const std::string& path,
                          const std::string& out,
                          bool outside);
+// A usage error for a path that lies in the folder of a run, `out` or another.
+void check_outside_runs(const std::string& option, const std::string& path, const std::string& out);
 void check_reports(const TrainOptions& options);  // --receipt and --trace, unless they are empty
 
 }  // namespace sg::models

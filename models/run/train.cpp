@@ -43,6 +43,7 @@ void train(const Family& family, const TrainOptions& given, dist::Comm& comm) {
         "train: --overwrite and --resume contradict each other");
   std::optional<RunFolder> folder;
   take_folder(folder, options, comm);
+  take_sizes(family, options, comm);
   Dataset data = open_data(family, options);
   Trainer trainer(family, options, std::move(data), comm);
   const bool finished = trainer.run();

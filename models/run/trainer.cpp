@@ -77,6 +77,7 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
   const bool warmup_given = options_.schedule.warmup != usual_warmup;
   settle_batch();
   check_data();
+  open_weights();
   identify();
   std::optional<dist::CheckpointReader> checkpoint;
   comm_.agree({"train.start", dist::Phase::setup}, agreement());
@@ -87,7 +88,11 @@ Trainer::Trainer(const Family& family, const TrainOptions& options, Dataset data
     choose();
   model_ = build_on_meta(family_, options_.size, options_.seed);
   identity_.parameters = model_->parameter_count();
-  engine_ = dist::initialize(model_->units(), options_.engine, comm_);
+  std::vector<Unit> units = model_->units();
+  if (weights_)
+    units = begin_with(*weights_, std::move(units));
+  engine_ = dist::initialize(std::move(units), options_.engine, comm_);
+  weights_.reset();
   identity_.numerics["accumulation"] = dist::name_of(engine_->options().accumulation);
   if (checkpoint)
     restore(*checkpoint);
@@ -200,6 +205,11 @@ void Trainer::introduce() {
                     products_library(options_.engine.precision)));
   for (const std::string& difference : accepted_)
     progress_->note(difference);
+  if (!options_.init_from.empty() && !options_.resume)
+    progress_->note(fmt::format("begins with the {} parameters of {}, dropout {}",
+                                identity_.parameters,
+                                options_.init_from,
+                                options_.size.dropout));
   if (steps_done() > 0)
     progress_->note(fmt::format("resumed after step {}", steps_done()));
 }

@@ -11,12 +11,15 @@
 #include "models/data/data.h"
 #include "models/data/feed.h"
 #include "models/run/commands.h"
+#include "models/run/initial_weights.h"
 #include "models/run/progress.h"
 #include "models/run/receipt.h"
 #include "models/run/saved_run.h"
 
 namespace sg::models {
 
+// Takes the sizes of --init-from, where that is given. Collective.
+void take_sizes(const Family& family, TrainOptions& options, dist::Comm& comm);
 // Opens what the options name and fills in the sizes that the data decides.
 Dataset open_data(const Family& family, TrainOptions& options);
 
@@ -44,6 +47,7 @@ class Trainer {
   };
   void settle_batch();
   void settle_schedule();
+  void open_weights();
   void identify();
   void adopt(const dist::CheckpointReader& checkpoint, const Given& given);
   void restore(const dist::CheckpointReader& checkpoint);
@@ -74,7 +78,9 @@ class Trainer {
   dist::Comm& comm_;
   RunIdentity identity_;
   RunRecord record_;
-  std::vector<dist::Rung> rungs_;      // engine auto: what it tried
+  std::unique_ptr<InitialWeights> weights_;  // until the engine has them; rank 0's
+  std::string initial_hash_;                 // theirs; empty: the run began with random values
+  std::vector<dist::Rung> rungs_;            // engine auto: what it tried
   std::vector<std::string> accepted_;  // changes of the numerics that a resume was told to accept
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<dist::Engine> engine_;

@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "core/device.h"
+#include "dist/checkpoint/ranks.h"
 #include "dist/numerics_rules.h"
 #include "models/run/trainer.h"
 #include "models/run/version.h"
@@ -29,6 +30,30 @@ void add_texts(const Rows& rows,
 
 }  // namespace
 
+void take_sizes(const Family& family, TrainOptions& options, dist::Comm& comm) {
+  if (options.init_from.empty())
+    return;
+  const float dropout = options.size.dropout;  // training's own
+  dist::run_file_work_on_all(dist::ranks_of(comm), [&] {
+    options.size = size_in(family, options.init_from);
+    return std::string();
+  });
+  options.size.dropout = dropout;
+}
+
+// Rank 0 reads them, and all ranks learn whether it could. A resume takes the checkpoint's values.
+void Trainer::open_weights() {
+  if (options_.init_from.empty() || options_.resume)
+    return;
+  const auto hashes = dist::run_file_work_on_all(dist::ranks_of(comm_), [&] {
+    if (comm_.rank() != 0)
+      return std::string();
+    weights_ = InitialWeights::open(family_, options_.init_from);
+    return weights_->hash();
+  });
+  initial_hash_ = hashes[0];
+}
+
 void Trainer::identify() {
   const SizeOptions& size = options_.size;
   const dist::Options& engine = options_.engine;
@@ -53,6 +78,8 @@ void Trainer::identify() {
   numerics["dropout"] = fmt::format("{}", size.dropout);
   numerics["tied"] = size.tied ? "on" : "off";
   numerics["data"] = data_.fingerprint();
+  if (!initial_hash_.empty())
+    numerics["initial"] = initial_hash_;
   numerics["micro_batch"] = std::to_string(options_.batch.micro);
   add_texts(run_settings, options_, dist::Decides::bits, numerics);
   add_texts(data_settings, options_.data, dist::Decides::bits, numerics);
@@ -76,7 +103,21 @@ std::map<std::string, std::string> Trainer::agreement() const {
 // Before the engine is made: what the run began with that the command line leaves open, and refusal
 // of what differs.
 void Trainer::adopt(const dist::CheckpointReader& checkpoint, const Given& given) {
+  check(ErrorKind::bad_input,
+        checkpoint.engine() != "{}",
+        "resume: {} holds weights that were imported, and no training; begin with --init-from {}",
+        checkpoint.path(),
+        options_.out);
   const Numerics saved = numerics_of(checkpoint);
+  if (const auto initial = saved.find("initial"); initial != saved.end()) {
+    initial_hash_ = initial->second;
+    identity_.numerics["initial"] = initial_hash_;
+  }
+  check(ErrorKind::bad_input,
+        options_.init_from.empty() || !initial_hash_.empty(),
+        "resume: {} began with random values, not with those of --init-from {}",
+        checkpoint.path(),
+        options_.init_from);
   if (!given.warmup) {  // its default follows from a length that may differ
     options_.schedule.warmup = warmup_of(saved).value_or(options_.schedule.warmup);
     options_.schedule.validate();

@@ -190,6 +190,28 @@ TEST(Safetensors, AFileThatShrinksAfterOpeningIsAnError) {
   EXPECT_THROW(reader.read(reader.entries()[0]), Error);
 }
 
+TEST(Safetensors, AMappedFileThatShrinksIsAnErrorAndNoSignal) {
+  constexpr int64_t elements = 40'000;  // many pages
+  const TemporaryFolder folder;
+  const Tensor x = full({elements}, 3);
+  for (const char* name : {"one", "two"}) {
+    AtomicFileWriter file(folder / name);
+    SafetensorsWriter writer(file, {{"x", DType::f32, {elements}}});
+    writer.write(x);
+    file.commit();
+  }
+  const SafetensorsReader one(folder / "one"), two(folder / "two");
+  const auto& entry = one.entries()[0];
+  EXPECT_EQ(one.map(entry).to_vector<float>(), x.to_vector<float>());
+  one.check_whole();
+  one.forget(entry);
+  ASSERT_EQ(truncate((folder / "one").c_str(), 10'000), 0);
+  EXPECT_EQ(one.map(entry).slice(0, elements - 1, elements).item<float>(), 0);
+  EXPECT_THROW(one.check_whole(), Error);
+  EXPECT_EQ(two.map(two.entries()[0]).to_vector<float>(), x.to_vector<float>());
+  two.check_whole();
+}
+
 TEST(Safetensors, WhatTheFormatAllowsIsAccepted) {
   const TemporaryFolder folder;
   const std::string scalar =
@@ -258,6 +280,7 @@ TEST(Safetensors, EveryDtypeComesBackBitForBit) {
     EXPECT_EQ(back.dtype(), tensors[i].dtype());
     EXPECT_EQ(back.shape(), tensors[i].shape());
     EXPECT_EQ(bytes_of(back), bytes_of(tensors[i])) << infos[i].name;
+    EXPECT_EQ(bytes_of(reader.map(*found)), bytes_of(tensors[i])) << infos[i].name;
   }
   EXPECT_EQ(reader.find("none"), nullptr);
 }
@@ -284,6 +307,28 @@ TEST(Safetensors, RangesAndStridedTensors) {
   EXPECT_THROW(reader.read_into(entry, part), Error);
   EXPECT_THROW(reader.read_into(entry, zeros({3, 2}, DType::i32)), Error);
   EXPECT_THROW(reader.read_into(entry, zeros({2, 3}).transposed()), Error);
+}
+
+TEST(Safetensors, WhatIsStridedOrOfAnotherTypeIsWrittenThroughAFewRows) {
+  const TemporaryFolder folder;
+  std::vector<float> values(1030 * 300);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(i) * 0.37f;
+  const Tensor x = from_vector<float>(values, {300, 1030}), transposed = x.transposed();
+  FileWriter file(folder / "file");
+  SafetensorsWriter writer(
+      file,
+      {{"a", DType::bf16, {1030, 300}}, {"b", DType::f32, {1030, 300}}, {"c", DType::f16, {}}});
+  writer.write_cast(transposed);
+  writer.write(transposed);
+  writer.write_cast(from_vector<float>({0.1f}, {}));
+  file.finish();
+  const SafetensorsReader reader(folder / "file");
+  const Tensor a = contiguous(cast(transposed, DType::bf16));
+  EXPECT_EQ(bytes_of(reader.read(*reader.find("a"))), bytes_of(a));
+  EXPECT_EQ(bytes_of(reader.read(*reader.find("b"))), bytes_of(contiguous(transposed)));
+  EXPECT_EQ(bytes_of(reader.read(*reader.find("c"))),
+            bytes_of(cast(from_vector<float>({0.1f}, {}), DType::f16)));
 }
 
 TEST(Safetensors, TheWriterHoldsTheCallerToWhatWasAnnounced) {

@@ -16,9 +16,11 @@
 #include "dist/checkpoint/checkpoint.h"
 #include "dist/config/config.h"
 #include "models/data/data.h"
+#include "models/run/initial_weights.h"
 #include "models/run/saved_run.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/golden/families.h"
 
 namespace {
 
@@ -261,13 +263,46 @@ void tokens(fuzz::Random& random) {
   accepted([&] { models::TextDataset(path, models::CharTokenizer{}).training_windows(4); });
 }
 
+// A Hugging Face folder with one of its files changed.
+void weights(fuzz::Random& random) {
+  static const std::string valid = SG_SOURCE_DIR "/tests/golden/hugging_face/gpt2";
+  static const std::string out = [] {
+    std::filesystem::copy(valid, folder() / "weights");
+    return folder() / "weights";
+  }();
+  static const models::Family family = test::gpt2_family();
+  static const std::string hash = models::InitialWeights::open(family, valid)->hash();
+  const std::string file = out + random.pick<const char*>({"/config.json",
+                                                           "/config.json",
+                                                           "/model.safetensors.index.json",
+                                                           "/model-00002-of-00003.safetensors"});
+  const std::string before = contents_of(file), text = changed(random, before);
+  put(file, text);
+  try {
+    const auto read = models::InitialWeights::open(family, out);
+    fuzz::expect(read->elements() == 7216, "{} parameters", read->elements());
+    const bool same = read->hash() == hash;
+    fuzz::expect(same || file.ends_with(".safetensors"), "other values were read");
+  } catch (const Error& e) {
+    fuzz::expect(e.kind() == ErrorKind::bad_input || e.kind() == ErrorKind::numeric,
+                 "an error of kind {}: {}",
+                 e.exit_code(),
+                 e.what());
+    fuzz::expect(std::string(e.what()).find("json.exception") == std::string::npos,
+                 "a parser's own message: {}",
+                 e.what());
+  }
+  put(file, before);
+}
+
 void one_case(fuzz::Random& random) {
   ::alarm(most_seconds);
-  switch (random.between(0, 4)) {
+  switch (random.between(0, 5)) {
     case 0: safetensors(random); break;
     case 1: checkpoint(random); break;
     case 2: saved_run(random); break;
     case 3: config(random); break;
+    case 4: weights(random); break;
     default: tokens(random); break;
   }
   ::alarm(0);

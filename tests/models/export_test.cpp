@@ -120,7 +120,7 @@ TEST_F(Export, RefusesWhatIsntACheckpointAndLeavesNoFile) {
   test::error_of(ErrorKind::bad_input,
                  [&] { export_model(family, {.from = folder / "none", .to = file}); });
   test::error_of(ErrorKind::io, [&] {
-    export_model(family, {.from = folder / "run", .to = folder / "no/model"});
+    export_model(family, {.from = folder / "run", .to = folder / "no/model.safetensors"});
   });
   Family other = family;
   other.name = "llama";

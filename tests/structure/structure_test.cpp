@@ -42,7 +42,7 @@ const std::map<std::string, std::vector<std::vector<std::string>>> rooms = {
       {"dist/checkpoint/", "dist/config/"},
       {"dist/initialize", "dist/launch", "dist/explain_ring", "dist/plan", "dist/choose_engine"}}},
     {"models",
-     {{"models/data/"},
+     {{"models/data/", "models/weights/"},
       {"models/size_options", "models/language_model", "models/family"},
       {"models/gpt2/"},
       {"models/shardgrad"},
