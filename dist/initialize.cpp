@@ -6,6 +6,7 @@
 #include "dist/config/settings.h"
 #include "dist/engines/engines.h"
 #include "dist/engines/facts.h"
+#include "dist/engines/freeze.h"
 #include "dist/engines/take_over.h"
 
 namespace sg::dist {
@@ -117,9 +118,11 @@ std::unique_ptr<Engine> initialize(std::vector<Unit> units, const Options& optio
   check_parameters(units);
   const Options complete = resolved(options, comm);
   check_recompute(units, complete.recompute, complete.cpu_checkpointing);
+  check_patterns(units, complete.freeze);
   if (comm.size() > 1)
     comm.agree({"initialize", Phase::setup}, fields_of(complete));
   take_from_other_engines(units);
+  freeze(units, complete.freeze);
   const int64_t elements = trained_elements(units);
   std::unique_ptr<BucketEngine> engine;
   try {

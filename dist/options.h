@@ -101,6 +101,8 @@ struct Options {
   // In which gradients cross between ranks and their mean is rounded: f32, bf16, f16; the
   // precision's unless given.
   std::optional<DType> communication = {};
+  // Parameters that aren't trained, by patterns of their names (engines/freeze.h): "block[0-3].*".
+  std::string freeze = {};
   // The same bits for every number of ranks that is a power of two, at the same k·N and
   // micro-batch: ordered sums, ranks first, and all k·N contributions added up as one tree in f32.
   bool elastic_determinism = false;
@@ -244,6 +246,13 @@ inline constexpr Setting<Options> engine_settings[] = {
      .topic = Topic::layout,
      .decides = Decides::calls,
      .engines = zero3_alone},
+    {.name = "freeze",
+     .field = At<&Options::freeze>::of,
+     .option = "--freeze",
+     .help = "parameters that aren't trained, by names with * ? [0-3], by commas: 'block[0-3].*'",
+     .topic = Topic::layout,
+     .decides = Decides::bits,
+     .shown_in = "frozen"},
     {.name = "recompute",
      .field = At<&Options::recompute>::of,
      .keys = {"recompute"},

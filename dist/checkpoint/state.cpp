@@ -78,6 +78,24 @@ void check_scalars(const json& saved, const json& wanted, const std::string& pat
   }
 }
 
+// The rule for other frozen parameters: a run keeps those that it began with.
+void check_frozen(const CheckpointReader& checkpoint, std::span<const StateEntry> entries) {
+  const std::map<std::string, Shape> trained = checkpoint.parameters("master");
+  const std::map<std::string, Shape> frozen = checkpoint.parameters("frozen");
+  for (const StateEntry& e : entries) {
+    const bool frozen_here = e.kind == "frozen";
+    const bool differs = (frozen_here ? trained : frozen).contains(e.parameter);
+    check(ErrorKind::bad_input,
+          !differs || (!frozen_here && e.kind != "master"),
+          "{}: {} is {} there and {} here; a run keeps what it froze: begin another with these "
+          "weights (--init-from)",
+          checkpoint.path(),
+          e.parameter,
+          frozen_here ? "trained" : "frozen",
+          frozen_here ? "frozen" : "trained");
+  }
+}
+
 // Last of all: what arrays and shapes tell says more.
 void check_kinds_of_state(const json& saved, const json& wanted, const std::string& path) {
   for (const std::string& name : kinds_of_state)
@@ -115,6 +133,7 @@ void Engine::load(const CheckpointReader& checkpoint) {
              wanted = json::parse(scalars());
   check_scalars(saved, wanted, checkpoint.path());
   check_nothing_is_left(checkpoint, run_on_all(ranks, [&] {
+                          check_frozen(checkpoint, entries);
                           checkpoint.check_fits(entries);
                           return arrays_text(entries);
                         }));

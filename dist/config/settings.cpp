@@ -83,6 +83,7 @@ Texts numerics_of(const Options& given, int ranks) {
     numerics["world"] = std::to_string(ranks);
     numerics["micro_steps"] = std::to_string(options.micro_steps);
   }
+  numerics["frozen"] = options.freeze.empty() ? "none" : options.freeze;
   numerics["gradient_division"] = division_text(options);
   numerics["optimizer"] = optimizer_text(options.optimizer);
   if (options.precision == DType::f16)

@@ -117,6 +117,7 @@ Numerics numerics_of(const dist::CheckpointReader& checkpoint) {
   if (!numerics.contains("rules"))
     upgrade(
         numerics, SavedRun::parse(checkpoint.state(), checkpoint.path()).steps, checkpoint.path());
+  numerics.emplace("frozen", "none");  // before parameters could be
   return numerics;
 }
 

@@ -33,11 +33,14 @@ void add_texts(const Rows& rows,
 void take_sizes(const Family& family, TrainOptions& options, dist::Comm& comm) {
   if (options.init_from.empty())
     return;
-  const float dropout = options.size.dropout;  // training's own
-  dist::run_file_work_on_all(dist::ranks_of(comm), [&] {
-    options.size = size_in(family, options.init_from);
-    return std::string();
+  const auto found = dist::run_file_work_on_all(dist::ranks_of(comm), [&] {
+    SavedRun run;
+    if (comm.rank() == 0)
+      run.size = size_in(family, options.init_from);
+    return comm.rank() == 0 ? run.text() : std::string();
   });
+  const float dropout = options.size.dropout;  // training's own
+  options.size = SavedRun::parse(found[0], options.init_from).size;
   options.size.dropout = dropout;
 }
 

@@ -2,6 +2,8 @@
 // received per operation.
 #include <gtest/gtest.h>
 
+#include "autograd/unit_map.h"
+#include "dist/engines/freeze.h"
 #include "tests/dist/tables.h"
 #include "tests/dist/tiny_model.h"
 
@@ -76,7 +78,20 @@ Training training_of(const Case& c) {
 }
 
 Sizes tiny_sizes(const Training& r) {
-  return sizes_of(TinyModel(r.tied, r.with_unused).units(), r.options, r.ranks);
+  const std::vector<Unit> units = TinyModel(r.tied, r.with_unused).units();
+  freeze(units, r.options.freeze);
+  return sizes_of(units, r.options, r.ranks);
+}
+
+// Every rank keeps these whole.
+uint64_t frozen_bytes(const Training& r) {
+  const std::vector<Unit> units = TinyModel(r.tied, r.with_unused).units();
+  freeze(units, r.options.freeze);
+  const UnitMap map(units);
+  int64_t elements = 0;
+  for (const UnitMap::Entry& entry : map.entries())
+    elements += entry.parameter.requires_grad() ? 0 : entry.parameter.numel();
+  return static_cast<uint64_t>(elements) * size_of(r.options.precision);
 }
 
 void expect_traffic(const Training& r, const std::string& what) {
@@ -99,7 +114,8 @@ void expect_states(const Training& r, const std::string& what) {
   for (int rank = 0; rank < r.ranks; ++rank) {
     const ExpectedStates e = expected_states(r.options, sizes, rank);
     const Ledger& memory = outcome.memory[static_cast<size_t>(rank)];
-    EXPECT_EQ(memory.peak(Category::parameters), e.parameters) << what << " rank " << rank;
+    EXPECT_EQ(memory.peak(Category::parameters), e.parameters + frozen_bytes(r))
+        << what << " rank " << rank;
     EXPECT_EQ(memory.peak(Category::gradients), e.gradients) << what << " rank " << rank;
     EXPECT_EQ(memory.peak(Category::optimizer), e.optimizer) << what << " rank " << rank;
     EXPECT_EQ(memory.peak(Category::accumulation), e.accumulation) << what << " rank " << rank;
@@ -109,6 +125,22 @@ void expect_states(const Training& r, const std::string& what) {
 TEST(Books, TrafficEqualsTheTable) {
   for (const Case& c : cases())
     expect_traffic(training_of(c), describe(c));
+}
+
+// Frozen parameters have no gradients, no optimizer state and no traffic: the tables with the φ of
+// those that are trained.
+TEST(Books, FrozenParametersCountAsParametersAlone) {
+  for (const Case& c : cases()) {
+    if (c.ranks != 2 || c.elastic || c.communication)
+      continue;
+    for (const char* patterns : {"block.*", "*.gain,block.d*"}) {
+      Training r = training_of(c);
+      r.tied = false;
+      r.options.freeze = patterns;
+      expect_traffic(r, describe(c) + " " + patterns);
+      expect_states(r, describe(c) + " " + patterns);
+    }
+  }
 }
 
 TEST(Books, ModelStatesEqualTheTable) {

@@ -286,7 +286,8 @@ TEST(EngineCheckpoint, WhatIsntThisModelsOrOptimizersIsRefusedByAllRanks) {
       {"another optimizer's", tied, sgd, "holds no momentum of"},
       {"a loss scale too many", f16, tied, "there is no loss_scaler here"},
       {"a loss scale too few", tied, f16, "there is no loss_scaler there"},
-      {"one whose parameter trains", tied, frozen, "holds no frozen of block.up"},
+      {"one whose parameter trains", tied, frozen, "block.up is trained there and frozen here"},
+      {"one whose parameter is frozen", frozen, tied, "block.up is frozen there and trained here"},
       {"a frozen one's precision", frozen, frozen_16bit, "frozen of block.up is f32 there"}};
   for (Refusal refusal : refusals) {
     const TemporaryFolder folder;

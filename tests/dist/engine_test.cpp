@@ -1,6 +1,8 @@
 // The engine never changes the bits (level D2 of the numerics), and the books equal the formulas.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tests/dist/tiny_model.h"
 #include "tests/errors.h"
 
@@ -312,6 +314,34 @@ TEST(Engine, StridedAndFrozenParametersHaveDdpsBits) {
       }
     }
   }
+}
+
+TEST(Engine, PatternsFreezeWhatTheyNameAndNothingElse) {
+  run_threads(1, [](Comm& comm) {
+    const auto frozen_by = [&](const std::string& patterns) {
+      const TinyModel model(false);
+      initialize(model.units(), {.freeze = patterns}, comm);
+      std::set<std::string> names;
+      for (const Unit& unit : model.units())
+        for (const Variable& p : unit.parameters)
+          if (!p.requires_grad())
+            names.insert(p.name());
+      return names;
+    };
+    using Names = std::set<std::string>;
+    EXPECT_EQ(frozen_by(""), Names());
+    EXPECT_EQ(frozen_by("block.up"), Names{"block.up"});
+    EXPECT_EQ(frozen_by("block.[u-w]?,table"), (Names{"block.up", "table"}));
+    EXPECT_EQ(frozen_by("*.weight"), Names{"head.weight"});
+    for (const char* none : {"block", "blok*", ",block.up", "block.[", "Block.*", "*.weight,up"})
+      EXPECT_NE(test::error_of(ErrorKind::usage, [&] { frozen_by(none); })
+                    .find("names no parameter of this model"),
+                std::string::npos)
+          << none;
+    EXPECT_NE(
+        test::error_of(ErrorKind::usage, [&] { frozen_by("*"); }).find("no trainable parameters"),
+        std::string::npos);
+  });
 }
 
 // The classifier makes its gradients in forward, in the engine's memory; what no backward asks for

@@ -26,13 +26,15 @@ struct Sizes {
   Part kept;  // what the last unit needs, where it stays from its forward to its backward
 };
 
-// `units`: f32 parameters, all trainable, run in their order. `options`: accumulation isn't
-// automatic.
+// `units`: f32 parameters, of which frozen ones don't count, run in their order. `options`:
+// accumulation isn't automatic.
 inline Sizes sizes_of(const std::vector<Unit>& units, const Options& options, int ranks) {
   std::vector<Variable> parameters;
   std::vector<int> unit_of, tied_units, last_needs;
   for (size_t u = 0; u < units.size(); ++u) {
     for (const Variable& p : units[u].parameters) {
+      if (!p.requires_grad())
+        continue;
       const auto known = std::find(parameters.begin(), parameters.end(), p);
       const bool tied = known != parameters.end();
       const int owner =
