@@ -239,7 +239,30 @@ TEST_F(Train, ExportNeedsOnlyTheFolder) {
   EXPECT_EQ(gpt2(from).code, 2) << "--to is missing";
   EXPECT_EQ(gpt2(from + to + " --dtype f64").code, 2);
   EXPECT_EQ(gpt2("export --from " + (folder / "text") + to).code, 3);
-  EXPECT_EQ(gpt2(from + " --to " + (folder / "none/model")).code, 4);
+  EXPECT_EQ(gpt2(from + " --to " + (folder / "none/model.safetensors")).code, 4);
+}
+
+TEST_F(Train, WeightsGoOutToHuggingFacesFormAndComeBack) {
+  run("a", "--freeze block0.* --out " + (folder / "run"));
+  const std::string out = folder / "theirs", from = " --from " + out;
+  const Outcome exported = gpt2("export --from " + (folder / "run") + " --to " + out);
+  EXPECT_EQ(exported.code, 0) << exported.both();
+  const Outcome imported = gpt2("import" + from + " --to " + (folder / "again"));
+  EXPECT_EQ(imported.code, 0) << imported.both();
+  EXPECT_EQ(gpt2("eval --from " + (folder / "again") + " --data " + (folder / "ids.bin")).code, 3)
+      << "no data";
+  const Outcome trained = gpt2("train --tokenizer chars --steps 1 --data " + (folder / "text") +
+                               " --eval-batches 1 --init-from " + out);
+  EXPECT_EQ(trained.code, 0) << trained.both();
+  EXPECT_NE(trained.out.find("begins with the "), std::string::npos) << trained.out;
+
+  EXPECT_EQ(gpt2("train --layers 2 --init-from " + out).code, 2) << "decided twice";
+  EXPECT_EQ(gpt2("train --steps 1 --freeze none*").code, 2);
+  EXPECT_EQ(gpt2("import" + from + " --to " + (folder / "again")).code, 2) << "holds a run";
+  EXPECT_EQ(gpt2("export --from " + (folder / "run") + " --to " + out).code, 4);
+  test::put(out + "/config.json", "{}");
+  EXPECT_EQ(gpt2("import" + from + " --to " + (folder / "b")).code, 3);
+  EXPECT_EQ(gpt2("train --steps 1 --init-from " + out).code, 3);
 }
 
 TEST_F(Train, BenchMeasuresEfficiency) {
