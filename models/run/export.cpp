@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "core/device.h"
 #include "core/io/output_file.h"
 #include "core/io/safetensors.h"
 #include "core/ops.h"
@@ -148,6 +149,7 @@ bool is_file(const std::string& path) {
 
 void export_model(const Family& family, const ExportOptions& given) {
   ExportOptions options = given;
+  configure(current_device(), options.group.device);
   const bool file = is_file(options.to);
   while (!file && options.to.size() > 1 && options.to.ends_with('/'))
     options.to.pop_back();

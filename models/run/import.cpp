@@ -2,6 +2,7 @@
 // tensor by tensor.
 #include <cstdio>
 
+#include "core/device.h"
 #include "core/io/atomic_file.h"
 #include "core/ops.h"
 #include "dist/checkpoint/checkpoint.h"
@@ -34,6 +35,7 @@ Tensor read_flat(const InitialWeights& weights, const dist::StateEntry& entry) {
 }  // namespace
 
 void import_model(const Family& family, const ImportOptions& options) {
+  configure(current_device(), options.group.device);
   const RunFolder folder(options.to);
   check(!steps_held(folder.path()), "--to {}: holds a run already; import elsewhere", options.to);
   check(ErrorKind::bad_input,

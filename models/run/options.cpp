@@ -128,6 +128,7 @@ void add_export_options(CLI::App& app, ExportOptions& o) {
   add_option(app, shards, &o.shard_bytes);
   app.add_flag(
       "--allow-nonfinite", o.allow_nonfinite, "export parameters that hold NaN or infinities too");
+  add_setting(app, dist::group_settings, o.group, "--device-memory");
 }
 
 void add_import_options(CLI::App& app, ImportOptions& o) {
@@ -135,6 +136,7 @@ void add_import_options(CLI::App& app, ImportOptions& o) {
       ->required();
   app.add_option("--to", o.to, "folder of a run to make, for eval, generate, export, --init-from")
       ->required();
+  add_setting(app, dist::group_settings, o.group, "--device-memory");
 }
 
 void add_bench_options(CLI::App& app, BenchOptions& o, const std::string& sizes) {

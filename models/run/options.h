@@ -167,10 +167,12 @@ struct ExportOptions {
   DType dtype = DType::f32;
   int64_t shard_bytes = int64_t{5} << 30;  // of a file in a Hugging Face folder, at most
   bool allow_nonfinite = false;
+  dist::CommOptions group = {};  // of one rank: its device's capacity
 };
 
 struct ImportOptions {
   std::string from = {}, to = {};
+  dist::CommOptions group = {};  // of one rank: its device's capacity
 };
 
 struct GenerateOptions {

@@ -349,6 +349,18 @@ TEST_F(Import, ImportAndExportHoldOneTensor) {
     });
 }
 
+TEST_F(Import, ADeviceOfAThirdOfTheModelIsEnough) {
+  const DeviceGuard guard(cpu(7));
+  ImportOptions options{.from = from, .to = to};
+  options.group.device.capacity = 4 * parameters / 3;
+  import_model(family, options);
+  EXPECT_EQ(InitialWeights::open(family, to)->hash(), InitialWeights::open(family, from)->hash());
+  options.to = scratch / "small", options.group.device.capacity = largest_bytes - 1;
+  test::error_of(ErrorKind::out_of_memory, [&] { import_model(family, options); });
+  EXPECT_TRUE(dist::list_checkpoints(options.to).empty());
+  configure(cpu(7), {});
+}
+
 // ---- where an export lands
 
 TEST_F(Import, AnExportIsWholeOrNotThereAndNeverAmongARunsFiles) {
