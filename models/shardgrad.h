@@ -22,6 +22,7 @@
 #include "dist/plan.h"
 #include "models/data/data.h"
 #include "models/gpt2/gpt2.h"
+#include "models/gpt2/weights.h"
 #include "nn/attention.h"
 #include "nn/block.h"
 #include "nn/init.h"

@@ -5,9 +5,11 @@
 #include <string_view>
 #include <utility>
 
+#include "core/device.h"
 #include "core/error.h"
-#include "models/gpt2/gpt2.h"
+#include "core/io/input_file.h"
 #include "models/weights/config_file.h"
+#include "models/weights/files.h"
 
 namespace sg::models {
 namespace {
@@ -155,6 +157,46 @@ std::string write_gpt2_config(const SizeOptions& options, const std::string& dty
                                {"eos_token_id", nullptr},
                                {"dtype", dtype}};
   return config.dump(2) + "\n";
+}
+
+namespace {
+
+constexpr uint64_t longest_config = 10'000'000;
+
+std::unique_ptr<Gpt2> of_sizes(const SizeOptions& o) {
+  return std::make_unique<Gpt2>(Gpt2Options{.layers = *o.layers,
+                                            .heads = *o.heads,
+                                            .width = *o.width,
+                                            .context = *o.context,
+                                            .vocab = *o.vocab,
+                                            .tied = o.tied});
+}
+
+// Before a model of these sizes takes memory.
+void check_sizes(const SizeOptions& size, const WeightFiles& files, const WeightFormat& format) {
+  files.check_layers(*size.layers);
+  const DeviceGuard guard(unplaced);
+  std::vector<TensorInfo> parameters;
+  for (const Variable& p : of_sizes(size)->parameters())
+    parameters.push_back({p.name(), DType::f32, p.shape()});
+  files.check_fits(parameters, format);
+}
+
+}  // namespace
+
+std::unique_ptr<Gpt2> load_gpt2(const std::string& folder) {
+  check(current_device().type != DeviceType::meta,
+        "load_gpt2: {} keeps no values; load on a device with memory",
+        current_device());
+  const std::string path = folder + "/config.json";
+  const SizeOptions size = read_gpt2_config(read_file(path, longest_config), path);
+  const WeightFormat format = gpt2_weights(size);
+  const WeightFiles files(folder);
+  check_sizes(size, files, format);
+  auto model = of_sizes(size);
+  for (const Variable& p : model->parameters())
+    files.read(p.name(), format, p.tensor());
+  return model;
 }
 
 }  // namespace sg::models

@@ -52,14 +52,8 @@ class HuggingFaceWeights final : public InitialWeights {
     files_.check_fits(parameters(), format_);
   }
 
-  // Sizes that a few bytes claim could keep the machine busy for long.
   static const SizeOptions& checked(const SizeOptions& size, const WeightFiles& files) {
-    check(ErrorKind::bad_input,
-          *size.layers <= static_cast<int64_t>(files.size()),
-          "{}: {} tensors are too few for {} layers",
-          files.folder(),
-          files.size(),
-          *size.layers);
+    files.check_layers(*size.layers);
     return size;
   }
 

@@ -160,6 +160,15 @@ const WeightFiles::Found* WeightFiles::find(const std::string& name,
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
+void WeightFiles::check_layers(int64_t layers) const {
+  check(ErrorKind::bad_input,
+        layers <= std::ssize(tensors_),
+        "{}: {} tensors are too few for {} layers",
+        folder_,
+        tensors_.size(),
+        layers);
+}
+
 void WeightFiles::check_fits(const std::vector<TensorInfo>& parameters,
                              const WeightFormat& format) const {
   Fit fit;

@@ -18,8 +18,10 @@ class WeightFiles {
   explicit WeightFiles(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
-  size_t size() const { return tensors_.size(); }
 
+  // Error bad_input where so many layers can't be in them: sizes that a few bytes claim could keep
+  // the machine busy for long.
+  void check_layers(int64_t layers) const;
   // Error bad_input unless the files have what makes up all of these parameters, of the right
   // shapes, in f32, f16 or bf16, and nothing else. It lists what is missing, what is unused and
   // what differs in shape, and says how many elements could have been read.

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/device.h"
 #include "core/io/safetensors.h"
 #include "core/ops.h"
 #include "models/run/commands.h"
@@ -124,6 +125,21 @@ TEST_P(HuggingFace, ExportedConfigSaysWhatTransformersSays) {
     ASSERT_TRUE(theirs.contains(key)) << key;
     EXPECT_EQ(value, theirs[key]) << key;
   }
+}
+
+TEST(Golden, AUsersProgramLoadsAGpt2WithItsValuesOrNotAtAll) {
+  for (const char* name : {"gpt2", "gpt2_untied"}) {
+    const auto model = load_gpt2(golden + name);
+    const auto weights = InitialWeights::open(test::gpt2_family(), golden + name);
+    for (const Variable& p : model->parameters()) {
+      const Tensor wanted = empty(p.shape());
+      weights->read(p.name(), wanted);
+      EXPECT_EQ(p.tensor().to_vector<float>(), wanted.to_vector<float>()) << p.name();
+    }
+  }
+  EXPECT_THROW(load_gpt2(golden + "none"), Error);
+  const DeviceGuard guard(meta());
+  EXPECT_THROW(load_gpt2(golden + "gpt2"), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden,
