@@ -18,7 +18,8 @@
 
 namespace sg::models {
 
-// Takes the sizes of --init-from, where that is given. Collective.
+// Takes the sizes of --init-from, where that is given; a resume those of its checkpoint.
+// Collective.
 void take_sizes(const Family& family, TrainOptions& options, dist::Comm& comm);
 // Opens what the options name and fills in the sizes that the data decides.
 Dataset open_data(const Family& family, TrainOptions& options);

@@ -36,7 +36,7 @@ void take_sizes(const Family& family, TrainOptions& options, dist::Comm& comm) {
   const auto found = dist::run_file_work_on_all(dist::ranks_of(comm), [&] {
     SavedRun run;
     if (comm.rank() == 0)
-      run.size = size_in(family, options.init_from);
+      run.size = size_in(family, options.resume ? options.out : options.init_from);
     return comm.rank() == 0 ? run.text() : std::string();
   });
   const float dropout = options.size.dropout;  // training's own

@@ -293,6 +293,7 @@ TEST_F(Began, AResumeGoesOnWithTheCheckpointAndARandomRunIsToldApart) {
   fs::remove_all(o.out + "/step-000002");
   fs::remove(o.out + "/latest");
   o.resume = "";
+  o.init_from = scratch / "gone";
   EXPECT_EQ(receipt_of(o)["params_sha256"], whole["params_sha256"]);
 
   TrainOptions random = options(dist::EngineKind::zero3, "");
