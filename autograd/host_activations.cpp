@@ -1,7 +1,6 @@
 #include "autograd/host_activations.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "core/copies.h"
@@ -18,26 +17,10 @@ Tensor empty_on(const Tensor& like, Device device) {
 
 }  // namespace
 
-HostActivations::HostActivations(Device device) : device_(device), copies_(device, "copies") {}
+HostActivations::HostActivations(Device device) : copies_(device) {}
 
 std::shared_ptr<Parked> HostActivations::park(const Tensor& x) {
   return std::make_shared<Parked>(shared_from_this(), contiguous(x));
-}
-
-// Behind what the compute stream was given so far.
-Event HostActivations::copy(const Tensor& out, const Tensor& in, const char* name) {
-  const Device device = device_;
-  copies_.wait(Stream::compute(device).record());
-  void* const to = out.view().data;
-  const void* const from = in.view().data;
-  // It holds no tensor: whoever drops one of them settles the books at once (used_until).
-  copies_.enqueue(name, [to, from, device, bytes = in.bytes()] {
-    backend(device).copy(to, from, bytes, stream_handle(device));
-  });
-  const Event done = copies_.record();
-  out.storage()->used_until(done);
-  in.storage()->used_until(done);
-  return done;
 }
 
 void HostActivations::forget(const Parked* parked) {
@@ -51,8 +34,7 @@ Parked* HostActivations::before(const Parked* parked) const {
 
 Parked::Parked(std::shared_ptr<HostActivations> store, const Tensor& x)
     : store_(std::move(store)), device_(x.device()), here_(empty_on(x, host_of(x.device()))) {
-  sent_ = store_->copy(here_, x, "activations to host");
-  book_copy(device_, CopyDirection::to_host, x.bytes());
+  sent_ = store_->copies_.copy("activations to host", here_, x);
   store_->parked_.push_back(this);
 }
 
@@ -64,18 +46,14 @@ void Parked::send_back() {
   if (there_.defined())
     return;
   there_ = empty_on(here_, device_);
-  back_ = store_->copy(there_, here_, "activations from host");
-  book_copy(device_, CopyDirection::from_host, here_.bytes());
+  back_ = store_->copies_.copy("activations from host", there_, here_);
 }
 
 Tensor Parked::take() {
   send_back();
   if (Parked* const next = store_->before(this))
     next->send_back();
-  const auto begin = std::chrono::steady_clock::now();
-  back_.wait();
-  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
-  book_exposed_copy(device_, waited.count());
+  store_->copies_.wait(back_);
   return std::exchange(there_, {});
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/copies.h"
 #include "core/stream.h"
 #include "core/tensor.h"
 
@@ -46,12 +47,10 @@ class HostActivations : public std::enable_shared_from_this<HostActivations> {
 
  private:
   friend class Parked;
-  Event copy(const Tensor& out, const Tensor& in, const char* name);
   void forget(const Parked* parked);
   Parked* before(const Parked* parked) const;  // the one that was parked before it; null: none
 
-  const Device device_;
-  Stream copies_;
+  CopyStream copies_;
   std::vector<Parked*> parked_;  // those that exist, in the order of the forward pass
 };
 

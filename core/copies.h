@@ -1,8 +1,10 @@
-// Books of what crosses between a device and the host's memory.
+// What crosses between a device and the host's memory: its queue and its books.
 #pragma once
 #include <cstdint>
+#include <functional>
 
-#include "kernels/device.h"
+#include "core/stream.h"
+#include "core/tensor.h"
 
 namespace sg {
 
@@ -26,7 +28,27 @@ inline Copies operator-(const Copies& a, const Copies& b) {
 
 // Since the process began. Thread-safe.
 Copies copies(Device device);
-void book_copy(Device device, CopyDirection direction, uint64_t bytes);
 void book_exposed_copy(Device device, double seconds);
+
+// A device's queue of copies from and to its host.
+class CopyStream {
+ public:
+  explicit CopyStream(Device device) : device_(device), stream_(device, "copies") {}
+
+  Device device() const { return device_; }
+  // out becomes in, both dense, of one dtype and size, one on the device and one on its host: once
+  // what the compute stream was given so far is done, and `after` has passed. Booked. The memory of
+  // both goes to nobody else before.
+  Event copy(const char* name, const Tensor& out, const Tensor& in, const Event& after = {});
+  // `task` runs behind the copies that were given so far.
+  void then(const char* name, std::function<void()> task) { stream_.enqueue(name, task); }
+  Event record() { return stream_.record(); }
+  // Until it has passed; what that takes is booked as exposed.
+  void wait(const Event& copied) const;
+
+ private:
+  const Device device_;
+  Stream stream_;
+};
 
 }  // namespace sg

@@ -35,6 +35,7 @@ uint64_t size_class_of(uint64_t bytes) {
 
 OutOfMemory::OutOfMemory(Device device, std::string figures)
     : Error(ErrorKind::out_of_memory, to_string(device) + " is out of memory: " + figures),
+      device_(device),
       figures_(std::move(figures)) {}
 
 Pool::Pool(Device device, Backend& backend, uint64_t capacity)

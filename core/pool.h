@@ -22,8 +22,10 @@ class OutOfMemory : public Error {
   // "asked for 3.00 MiB (live: block7), holds 61.0 MiB of 64.0 MiB", and on a second line what is
   // held by category.
   const std::string& figures() const { return figures_; }
+  Device device() const { return device_; }
 
  private:
+  const Device device_;
   std::string figures_;
 };
 

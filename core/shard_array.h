@@ -11,9 +11,9 @@ namespace sg {
 class ShardArray {
  public:
   ShardArray() = default;
-  ShardArray(int64_t elements, DType dtype, Category category) {
+  ShardArray(int64_t elements, DType dtype, Category category, Device device = current_device()) {
     CategoryScope scope(category);
-    array_ = empty({elements}, dtype);
+    array_ = empty({elements}, dtype, device);
   }
   Tensor next(int64_t elements) {
     const int64_t begin = std::exchange(given_, given_ + elements);

@@ -44,6 +44,8 @@ std::vector<Rung> choose_engine(const MakeDryModel& make, const Options& given, 
   std::vector<Rung> rungs;
   std::string tried;
   for (const EngineKind engine : ladder()) {
+    if (given.offload_optimizer != OffloadDevice::none && !has_any(zero_engines, engine))
+      continue;
     options.engine = engine;
     const EnginePlan plan = plan_rank(make, options, dry_group(comm), comm.rank());
     const Figures mine{plan.memory.needed(), free_of(comm.device())};

@@ -82,6 +82,10 @@ Options resolved(Options options, const Comm& comm) {
         "engine: communication in {} is none of f32, bf16, f16",
         name_of(crossing));
   options.communication = crossing;
+  check(options.offload_optimizer == OffloadDevice::none || has_any(zero_engines, options.engine),
+        "engine {}: doesn't offload the optimizer, only {} do",
+        name_of(options.engine),
+        names_of(zero_engines));
   if (options.elastic_determinism) {
     check_elastic(options, comm);
     options.accumulation = Accumulation::ranks_first;

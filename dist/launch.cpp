@@ -236,6 +236,10 @@ class RunDevices {
  public:
   explicit RunDevices(const CommOptions& options)
       : RunDevices(options.device.capacity != Pool::unlimited) {
+    if (options.host_memory != Pool::unlimited) {
+      pool(host).set_capacity(options.host_memory);
+      devices_.push_back(host);
+    }
     if (!limited_ && options.device.threads == 0)
       return;
     for (int rank = 0; rank < std::max(options.ranks, 1); ++rank) {
@@ -244,10 +248,9 @@ class RunDevices {
     }
   }
   ~RunDevices() {
-    if (!limited_)
-      return;
     for (const Device device : devices_)
-      pool(device).set_capacity(Pool::unlimited);
+      if (limited_ || device == host)
+        pool(device).set_capacity(Pool::unlimited);
   }
   RunDevices(const RunDevices&) = delete;
   RunDevices& operator=(const RunDevices&) = delete;
@@ -277,6 +280,7 @@ void run_threads(int ranks, const std::function<void(Comm&)>& fn) {
 
 int launch(const CommOptions& options, const std::function<void(Comm&)>& fn) {
   try {
+    pool(host).set_capacity(options.host_memory);
     return under_launcher() ? launch_mpi(options, fn) : launch_threads(options, fn);
   } catch (...) {
     report(1, 0, std::current_exception(), {});

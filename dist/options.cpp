@@ -1,5 +1,6 @@
 #include "dist/options.h"
 
+#include "core/copies.h"
 #include "core/error.h"
 
 namespace sg::dist {
@@ -38,6 +39,10 @@ DType Word<DType>::parse(const std::string& text) {
       return precision;
   }
   fail(ErrorKind::usage, "precision: \"{}\" is none of f32, bf16, fp16", text);
+}
+
+Device state_device(const Options& options, Device device) {
+  return options.offload_optimizer == OffloadDevice::cpu ? host_of(device) : device;
 }
 
 }  // namespace sg::dist

@@ -22,6 +22,7 @@ enum class EngineKind : uint8_t { none, dp, ddp, zero1, zero2, zero3, automatic 
 enum class Accumulation : uint8_t { automatic, local_first, ranks_first };
 enum class PartitionKind : uint8_t { bucket, contiguous };
 enum class OnNonFinite : uint8_t { stop, skip };
+enum class OffloadDevice : uint8_t { none, cpu };
 
 constexpr EngineSet engines(std::initializer_list<EngineKind> kinds) {
   EngineSet set = 0;
@@ -43,6 +44,7 @@ inline constexpr const char* engine_words[] = {
 inline constexpr const char* accumulation_words[] = {"auto", "local_first", "ranks_first"};
 inline constexpr const char* partition_words[] = {"bucket", "contiguous"};
 inline constexpr const char* nonfinite_words[] = {"stop", "skip"};
+inline constexpr const char* offload_words[] = {"none", "cpu"};
 
 constexpr Words words_of(EngineKind) {
   return {"engine", engine_words};
@@ -55,6 +57,9 @@ constexpr Words words_of(PartitionKind) {
 }
 constexpr Words words_of(OnNonFinite) {
   return {"on-nonfinite", nonfinite_words};
+}
+constexpr Words words_of(OffloadDevice) {
+  return {"offload", offload_words};
 }
 
 template <>
@@ -121,7 +126,14 @@ struct Options {
   // What the model's blocks keep for backward and what they compute again.
   RecomputePolicy recompute = {};
   bool cpu_checkpointing = false;  // what recomputed regions keep lies in host memory meanwhile
+  // ZeRO-Offload: optimizer state and the gradients of what a rank updates lie in host memory, and
+  // the host updates; zero1, zero2, zero3.
+  OffloadDevice offload_optimizer = OffloadDevice::none;
 };
+
+// Where the optimizer's state and the gradients of what a rank updates lie: its device, or the
+// host.
+Device state_device(const Options& options, Device device);
 
 inline constexpr EngineSet zero_engines =
     engines({EngineKind::zero1, EngineKind::zero2, EngineKind::zero3});
@@ -269,6 +281,15 @@ inline constexpr Setting<Options> engine_settings[] = {
      .form = Form::flag,
      .topic = Topic::layout,
      .decides = Decides::calls},
+    {.name = "offload_optimizer",
+     .field = At<&Options::offload_optimizer>::of,
+     .keys = {"zero_optimization.offload_optimizer.device"},
+     .option = "--offload-optimizer",
+     .help = "where optimizer state and the gradients of what a rank updates lie: none (on its "
+             "device), cpu (in host memory, where they are updated)",
+     .topic = Topic::layout,
+     .decides = Decides::calls,
+     .engines = zero_engines},
     {.name = "on_nonfinite",
      .field = At<&Options::on_nonfinite>::of,
      .keys = {"on_nonfinite"},

@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 
+#include "core/copies.h"
 #include "core/device.h"
 #include "core/products.h"
 #include "dist/comm/connect.h"
@@ -114,6 +115,7 @@ EnginePlan run_dry(const MakeDryModel& make,
       group.threads > 0 ? group.threads : std::max(1, available_processors() / group.ranks);
   configure(group.device, {.threads = threads});
   pool(group.device).reset_peaks();
+  pool(host_of(group.device)).reset_peaks();
   auto comm = connect_sim(rank, group.ranks, group.device, group.imitated, sees);
   const DryModel model = make_unplaced(make);
   auto engine = initialize(model.units, options, *comm);
@@ -126,6 +128,7 @@ EnginePlan run_dry(const MakeDryModel& make,
   for (const Product& p : computed.products())
     plan.flops += p.flops();
   plan.memory = pool(group.device).ledger();
+  plan.host = pool(host_of(group.device)).ledger();
   plan.most = peaks_of(plan.memory);
   if (on.flops > 0)
     estimate(plan, options, on);

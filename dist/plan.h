@@ -68,6 +68,7 @@ struct EnginePlan {
   EngineKind engine = EngineKind::none;
   int rank = 0;
   Ledger memory;           // of the rank
+  Ledger host;             // what it has in its host's memory
   MemoryPeaks most;        // of all ranks that were planned
   TrafficTable traffic{};  // what it sends and receives in one step
   double flops = 0;        // of a step's products, those computed again included

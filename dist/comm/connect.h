@@ -17,6 +17,7 @@ struct CommOptions {
   double link_latency = 0;    // seconds per message on it
   DeviceOptions
       device;  // of each rank; threads 0: the processors dealt evenly to the ranks of this machine
+  uint64_t host_memory = Pool::unlimited;  // bytes that this process's ranks have of their host
 };
 
 void check_timeout(double seconds);  // usage error unless it is a finite number above 0

@@ -206,7 +206,8 @@ Rows offload_keys() {
   Rows rows;
   for (const auto& [section, buffers] : {std::pair{"optimizer", 4}, {"param", 5}}) {
     const std::string path = std::string("zero_optimization.offload_") + section + ".";
-    rows.push_back({path + "device", only("none")});
+    if (section == std::string("param"))  // optimizer: dist/options.h
+      rows.push_back({path + "device", only("none")});
     rows.push_back({path + "pin_memory", only(true)});
     rows.push_back({path + "buffer_count", only(buffers)});
     rows.push_back({path + "nvme_path", refused()});

@@ -110,6 +110,7 @@ void BucketEngine::begin_gradients() {
 Tensor BucketEngine::gradient_of(int position) {
   const Placed& placed = space_.parameter(position);
   const int64_t begin = placed.offset - space_.bucket(placed.bucket).begin;
+  sums_->wait_until_left(placed.bucket);
   const Tensor bucket = gradients_part_->open(placed.bucket);
   return bucket.slice(0, begin, begin + placed.size).reshape(placed.parameter.shape());
 }
@@ -183,7 +184,7 @@ Tensor BucketEngine::to_communicate(const Tensor& gradient, int b) {
   return cast(gradient, dtype);
 }
 
-GradientMessage BucketEngine::message_of(int b, int m, const Tensor& gradient) const {
+GradientMessage BucketEngine::message_of(int b, int m, const Tensor& gradient) {
   const Bucket& bucket = space_.bucket(b);
   const Message& message = bucket.messages[m];
   const int64_t begin = message.begin - bucket.begin;

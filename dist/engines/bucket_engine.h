@@ -150,7 +150,7 @@ class BucketEngine : public Engine, private LeafKeeper {
   void arrived(int position);
   void add(int bucket);
   void flush(int bucket, const Tensor& gradient);
-  GradientMessage message_of(int bucket, int message, const Tensor& gradient) const;
+  GradientMessage message_of(int bucket, int message, const Tensor& gradient);
   Tensor to_communicate(const Tensor& gradient, int bucket);
   void synchronize(const UnderWay& bucket);
 
@@ -165,7 +165,9 @@ class BucketEngine : public Engine, private LeafKeeper {
                               std::span<const double> sums) const;
   void take_back(const Variable& parameter);
 
-  const EngineLayout layout_{units_, map_, options_, comm_, space_, shards_};
+  std::vector<Event> updated_;  // by bucket
+  const EngineLayout layout_{units_, map_, options_, comm_, space_, shards_, updated_};
+  std::optional<CopyStream> copies_;  // where the optimizer's state is offloaded
   std::vector<Variable> frozen_;
   std::unique_ptr<Parameters> parameters_part_;
   std::unique_ptr<Gradients> gradients_part_;

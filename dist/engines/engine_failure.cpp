@@ -37,6 +37,8 @@ void BucketEngine::check_between_steps(const char* caller, const char* remedy) c
 void BucketEngine::drop_step() noexcept {
   try {
     comm_.stream().synchronize();
+    if (sums_)
+      sums_->drop();
   } catch (const std::exception& e) {
     lost_ = e.what();
   }

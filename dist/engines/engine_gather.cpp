@@ -52,10 +52,13 @@ void BucketEngine::take_back(const Variable& p) {
         copy_(master, value);
       return;
     }
+    const Tensor own = to(master, value.device());
     const Tensor edited = cast(value, DType::f32);
-    const Tensor rounded = cast(cast(master, value.dtype()), DType::f32);
+    const Tensor rounded = cast(cast(own, value.dtype()), DType::f32);
     const Tensor is_unchanged = pointwise(PointwiseOp::equal, {edited, rounded});
-    pointwise_(PointwiseOp::where, master, {is_unchanged, master, edited});
+    pointwise_(PointwiseOp::where, own, {is_unchanged, own, edited});
+    if (own.storage() != master.storage())
+      copy_(master, own);
   };
   optimizer_->visit_masters(space_.parameter(position), take);
 }

@@ -56,11 +56,14 @@ BucketEngine::BucketEngine(std::vector<Unit> units,
     scaler_.emplace(options.loss_scale);
   if (comm.device().type != DeviceType::meta)
     norm_.emplace(space_, comm.size());
+  updated_.resize(space_.buckets().size());
+  if (layout_.state_device() != comm.device())
+    copies_.emplace(comm.device());
 }
 
 void BucketEngine::start() {
   make_optimizer();
-  sums_.emplace(layout_, *gradients_part_);
+  sums_.emplace(layout_, *gradients_part_, copies_ ? &*copies_ : nullptr);
   for (const Placed& placed : space_.parameters())
     take_over(placed);
   optimizer_->cast_masters();
@@ -72,7 +75,8 @@ void BucketEngine::make_optimizer() {
   std::vector<Tensor> parameters;
   for (const Shard& shard : shards_)
     parameters.push_back(parameters_part_->updated(shard));
-  optimizer_.emplace(space_, shards_, std::move(parameters), options_.optimizer);
+  CopyStream* const copies = copies_ ? &*copies_ : nullptr;
+  optimizer_.emplace(space_, shards_, std::move(parameters), options_.optimizer, copies);
 }
 
 // One at a time: what the model was made with is given back as the engine's memory takes its place.

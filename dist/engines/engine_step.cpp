@@ -18,7 +18,8 @@ StepResult BucketEngine::end_step() {
   if (result.applied) {
     torn_ = fmt::format("the update of step {} failed half-way", step_);
     const float factor = optim::clip_factor(result.norm, options_.clip, result.loss_scale, more);
-    optimizer_->step(gradients, lr_, factor);
+    const auto updated = [this](int bucket, const Event& there) { updated_[bucket] = there; };
+    optimizer_->step(gradients, lr_, factor, updated);
     after_update();
     torn_.clear();
   }

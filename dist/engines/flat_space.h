@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "autograd/unit_map.h"
+#include "core/copies.h"
 #include "dist/comm/comm.h"
 #include "dist/options.h"
 
@@ -112,8 +113,12 @@ struct EngineLayout {
   Comm& comm;
   const FlatSpace& space;
   const std::vector<Shard>& shards;  // this rank's
+  // By bucket: when the device has the new parameters of this rank's shards.
+  const std::vector<Event>& updated;
 
   DType communication() const { return options.communication.value_or(options.precision); }
+  // Where the optimizer's state and the gradients of what this rank updates lie.
+  Device state_device() const { return dist::state_device(options, comm.device()); }
 };
 
 }  // namespace sg::dist

@@ -220,6 +220,7 @@ void GatheredByUnit::forget_uses() {
 
 Work GatheredByUnit::send(
     size_t u, int bucket, int message, const Tensor& shard, const Tensor& whole) {
+  on_.comm.stream().wait(on_.updated[bucket]);
   const Bucket& b = on_.space.bucket(bucket);
   const bool of_step = b.persistent || live_.in_micro_step();
   const Call call{fmt::format("zero3.parameters.{}.{} of {}", bucket, message, on_.units[u].name),

@@ -6,15 +6,18 @@ namespace sg::dist {
 namespace {
 
 ShardArray array_of_means(const EngineLayout& on) {
-  return {size_of(on.shards), on.communication(), Category::gradients};
+  return {size_of(on.shards), on.communication(), Category::gradients, on.state_device()};
 }
 
 }  // namespace
 
-WholeGradients::WholeGradients(const EngineLayout& on) : on_(on) {
+WholeGradients::WholeGradients(const EngineLayout& on)
+    : on_(on),
+      means_apart_(on.communication() != on.options.precision ||
+                   on.state_device() != on.comm.device()) {
   CategoryScope scope(Category::gradients);
   flat_ = empty({on.space.size()}, on.options.precision);
-  if (means_apart())
+  if (means_apart() && !on.options.elastic_determinism)
     means_ = array_of_means(on);
 }
 

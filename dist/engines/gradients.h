@@ -19,9 +19,9 @@ class Gradients {
   virtual Tensor open(int bucket) = 0;
   // The bucket has been added up or has crossed: nobody reads it any more.
   virtual void release(int bucket) { (void)bucket; }
-  // Where the mean of a shard's gradient arrives, one-dimensional, in the dtype of communication;
-  // asked for once for each shard, in their order. Not with elastic determinism, whose f32 sums
-  // have a place of their own.
+  // Where the mean of a shard's gradient stays until the update, one-dimensional, in the dtype of
+  // communication, on EngineLayout::state_device; asked for once for each shard, in their order.
+  // Not with elastic determinism, whose f32 sums have a place of their own.
   virtual Tensor mean_of(const Shard& shard) = 0;
 };
 
@@ -33,13 +33,14 @@ class WholeGradients final : public Gradients {
   // Where this rank's own contribution was, unless it arrives in another dtype.
   Tensor mean_of(const Shard& shard) override;
 
-  bool means_apart() const { return on_.communication() != on_.options.precision; }
+  bool means_apart() const { return means_apart_; }
   Tensor range(int64_t begin, int64_t end) const { return flat_.slice(0, begin, end); }
 
  private:
   const EngineLayout on_;
-  Tensor flat_;       // (φ)
-  ShardArray means_;  // (s), where means lie apart
+  const bool means_apart_;  // in another dtype, or on the host
+  Tensor flat_;             // (φ)
+  ShardArray means_;        // (s), where means lie apart
 };
 
 class OneBucketAtATime final : public Gradients {

@@ -1,5 +1,6 @@
 #include "dist/engines/out_of_memory.h"
 
+#include "core/copies.h"
 #include "dist/comm/comm.h"
 #include "dist/engines/facts.h"
 #include "dist/engines/micro_step_sum.h"
@@ -45,6 +46,14 @@ Error explain(const OutOfMemory& error,
               const Options& options,
               const Comm& comm,
               int64_t elements) {
+  if (error.device() == host_of(comm.device()))
+    return Error(
+        ErrorKind::out_of_memory,
+        fmt::format("{}: rank {} is out of host memory: {}\n  less on the host: more ranks "
+                    "of zero, or without --offload-optimizer, --cpu-checkpointing",
+                    name_of(options.engine),
+                    comm.rank(),
+                    error.figures()));
   return Error(ErrorKind::out_of_memory,
                fmt::format("{}: rank {} is out of device memory: {}\n  {}",
                            name_of(options.engine),

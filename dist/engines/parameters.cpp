@@ -41,6 +41,7 @@ Call WholeParameters::call_of(int bucket, int message) const {
 void WholeParameters::all_gather() {
   const int rank = on_.comm.rank();
   for (int b = std::ssize(arriving_); b-- > 0;) {
+    on_.comm.stream().wait(on_.updated[b]);
     int m = 0;
     for (const Message& message : on_.space.bucket(b).messages) {
       const Tensor whole = flat_.slice(0, message.begin, message.end);

@@ -11,20 +11,24 @@ namespace sg::dist {
 ShardedOptimizer::ShardedOptimizer(const FlatSpace& space,
                                    std::vector<Shard> shards,
                                    std::vector<Tensor> parameters,
-                                   const optim::OptimizerOptions& options)
+                                   const optim::OptimizerOptions& options,
+                                   CopyStream* copies)
     : space_(space),
       shards_(std::move(shards)),
       parameters_(std::move(parameters)),
       optimizer_(optim::make_optimizer(options)) {
   const int64_t total = size_of(shards_);
-  if (is_16bit(space.dtype())) {
+  const Device device = copies ? host_of(copies->device()) : current_device();
+  if (copies)
+    host_ = std::make_unique<HostUpdate>(*copies, space.dtype());
+  if (has_masters()) {
     CategoryScope scope(Category::optimizer);
-    masters_.by_shard = cut(empty({total}));
+    masters_.by_shard = cut(empty({total}, DType::f32, device));
   } else {
     masters_.by_shard = parameters_;
   }
   const std::vector<std::string> names = optimizer_->state_names();
-  const std::vector<Tensor> state = optimizer_->make_state(total, current_device());
+  const std::vector<Tensor> state = optimizer_->make_state(total, device);
   for (size_t i = 0; i < names.size(); ++i)
     kinds_.push_back({names[i], cut(state[i])});
   find_runs();
@@ -73,30 +77,53 @@ void ShardedOptimizer::visit_masters(const Placed& parameter, const VisitMaster&
 }
 
 void ShardedOptimizer::cast_masters() {
-  if (!is_16bit(space_.dtype()))
+  if (!has_masters())
     return;
   for (size_t s = 0; s < shards_.size(); ++s)
     copy_(parameters_[s], masters_.by_shard[s]);
 }
 
-void ShardedOptimizer::step(const std::vector<Tensor>& gradients, double lr, float factor) {
+optim::Slice ShardedOptimizer::slice_of(const Run& run,
+                                        const std::vector<Tensor>& gradients) const {
+  const auto part = [&](const std::vector<Tensor>& by_shard) {
+    return by_shard[run.shard].slice(0, run.begin, run.end);
+  };
+  optim::Slice slice{part(masters_.by_shard), part(gradients), {}, {}, run.group};
+  for (const Kind& kind : kinds_)
+    slice.state.push_back(part(kind.by_shard));
+  return slice;
+}
+
+void ShardedOptimizer::step(const std::vector<Tensor>& gradients,
+                            double lr,
+                            float factor,
+                            const Updated& updated) {
   invariant(gradients.size() == shards_.size(),
             "optimizer: {} gradients for {} shards",
             gradients.size(),
             shards_.size());
   optimizer_->set_learning_rate(lr);
   optimizer_->advance();
+  if (host_)
+    return step_on_host(gradients, factor, updated);
   for (const Run& run : runs_) {
-    const auto part = [&](const std::vector<Tensor>& by_shard) {
-      return by_shard[run.shard].slice(0, run.begin, run.end);
-    };
-    optim::Slice slice{part(masters_.by_shard), part(gradients), {}, {}, run.group};
-    if (is_16bit(space_.dtype()))
-      slice.parameter = part(parameters_);
-    for (const Kind& kind : kinds_)
-      slice.state.push_back(part(kind.by_shard));
+    optim::Slice slice = slice_of(run, gradients);
+    if (has_masters())
+      slice.parameter = parameters_[run.shard].slice(0, run.begin, run.end);
     optimizer_->update(slice, factor);
   }
+}
+
+// The last bucket has the parameters that forward needs first.
+void ShardedOptimizer::step_on_host(const std::vector<Tensor>& gradients,
+                                    float factor,
+                                    const Updated& updated) {
+  for (auto run = runs_.rbegin(); run != runs_.rend(); ++run) {
+    const Tensor parameters = parameters_[run->shard].slice(0, run->begin, run->end);
+    const Event there = host_->update(*optimizer_, slice_of(*run, gradients), parameters, factor);
+    updated(shards_[run->shard].bucket, there);
+  }
+  host_->wait();
 }
 
 void ShardedOptimizer::add_state(const Kind& kind,

@@ -8,6 +8,7 @@
 
 #include "dist/engine.h"
 #include "dist/engines/flat_space.h"
+#include "dist/engines/host_update.h"
 #include "optim/optimizer.h"
 
 namespace sg::dist {
@@ -17,10 +18,13 @@ class ShardedOptimizer {
   // parameters[i]: those of shard i, one-dimensional, in the space's dtype. State is booked as
   // `optimizer`: 8 bytes per element for Adam, 4 for momentum and Lion, 4 more for an f32 master
   // where the space's dtype is 16-bit; an f32 parameter is its own master. `space` outlives it.
+  // `copies`: of the device whose host has the state and updates; there an f32 parameter has a
+  // master of its own. Null: state lies with the parameters.
   ShardedOptimizer(const FlatSpace& space,
                    std::vector<Shard> shards,
                    std::vector<Tensor> parameters,
-                   const optim::OptimizerOptions& options);
+                   const optim::OptimizerOptions& options,
+                   CopyStream* copies);
 
   // Calls with the masters of a parameter that are here, f32: elements [begin, end) of it. Whoever
   // writes them calls cast_masters.
@@ -28,8 +32,14 @@ class ShardedOptimizer {
   void visit_masters(const Placed& parameter, const VisitMaster& visit) const;
   void cast_masters();  // 16-bit parameters become their masters, rounded to nearest even
 
-  // One update: gradients[i] belongs to shard i; factor multiplies it first (unscale and clip).
-  void step(const std::vector<Tensor>& gradients, double lr, float factor);
+  // One update: gradients[i] belongs to shard i and lies with its state; factor multiplies it first
+  // (unscale and clip). `updated` is told of each bucket of which this rank updates a shard when
+  // its parameters are on the device; buckets in the order in which forward needs them.
+  using Updated = std::function<void(int bucket, const Event& there)>;
+  void step(const std::vector<Tensor>& gradients,
+            double lr,
+            float factor,
+            const Updated& updated = {});
 
   int64_t t() const { return optimizer_->t(); }
   void set_t(int64_t t) { optimizer_->set_t(t); }
@@ -46,6 +56,9 @@ class ShardedOptimizer {
     size_t group = 0;
   };
   std::vector<Tensor> cut(const Tensor& flat) const;  // one for each shard
+  bool has_masters() const { return is_16bit(space_.dtype()) || host_; }
+  optim::Slice slice_of(const Run& run, const std::vector<Tensor>& gradients) const;
+  void step_on_host(const std::vector<Tensor>& gradients, float factor, const Updated& updated);
   void find_runs();
   void add_state(const Kind& kind, std::vector<std::vector<StateEntry>>& by_registration) const;
 
@@ -56,6 +69,7 @@ class ShardedOptimizer {
   Kind masters_{"master", {}};
   std::vector<Kind> kinds_;
   std::vector<Run> runs_;
+  std::unique_ptr<HostUpdate> host_;  // null: the device updates
 };
 
 }  // namespace sg::dist

@@ -47,9 +47,10 @@ std::string table_row(const dist::EnginePlan& plan) {
                      Category::workspace}) {
     row += fmt::format(" {:>9.4g}", static_cast<double>(plan.most.of(c)) * 1e-9);
   }
-  return row + fmt::format(" {:>9.4g} {:>9.4g}",
+  return row + fmt::format(" {:>9.4g} {:>9.4g} {:>9.4g}",
                            static_cast<double>(plan.most.total) * 1e-9,
-                           static_cast<double>(plan.most.setup) * 1e-9);
+                           static_cast<double>(plan.most.setup) * 1e-9,
+                           static_cast<double>(plan.host.total_peak()) * 1e-9);
 }
 
 std::string traffic_row(const dist::EnginePlan& plan) {
@@ -74,11 +75,16 @@ Json json_of(const dist::EnginePlan& plan) {
   Json memory;
   for (int c = 0; c < category_count; ++c)
     memory[name_of(static_cast<Category>(c))] = plan.most.of(static_cast<Category>(c));
+  Json host;  // of the rank that needs most of its device
+  for (int c = 0; c < category_count; ++c)
+    host[name_of(static_cast<Category>(c))] = plan.host.peak(static_cast<Category>(c));
+  host["total"] = plan.host.total_peak();
   memory["total"] = plan.most.total;
   memory["setup"] = plan.most.setup;
   return {{"engine", dist::name_of(plan.engine)},
           {"model_states", plan.most.model_states},
           {"memory", memory},
+          {"host_memory", host},
           {"traffic", traffic_of(plan.traffic)},
           {"step_seconds", plan.step_seconds()},
           {"compute_seconds", plan.compute_seconds},
@@ -170,7 +176,7 @@ void plan(const Family& family, const PlanOptions& given) {
                   .c_str());
   std::printf(
       "GB (10^9 bytes), peaks, each of the rank with most:\n%-6s %10s %9s %9s %9s %9s %9s %9s %9s "
-      "%9s %9s %9s\n",
+      "%9s %9s %9s %9s\n",
       "engine",
       "states",
       "params",
@@ -182,7 +188,8 @@ void plan(const Family& family, const PlanOptions& given) {
       "activ.",
       "workspace",
       "total",
-      "set-up");
+      "set-up",
+      "host");
   for (const dist::EnginePlan& p : plans)
     std::printf("%s\n", table_row(p).c_str());
   std::printf("GB per rank and step:\n");

@@ -350,7 +350,8 @@ Json Trainer::receipt() {
   receipt["comm_ms"] = 1e3 * busy_seconds_ / steps;
   receipt["exposed_comm_ms"] = 1e3 * exposed_seconds_ / steps;
   receipt["recompute_ms"] = 1e3 * recompute_seconds_ / steps;
-  if (options_.engine.cpu_checkpointing) {
+  const bool offloads = options_.engine.offload_optimizer != dist::OffloadDevice::none;
+  if (options_.engine.cpu_checkpointing || offloads) {
     receipt["exposed_copy_ms"] = 1e3 * copies_.exposed_seconds / steps;
     receipt["copies"] = gather_json(
         comm_, "receipt.copies", {{"to_host", copies_.to_host}, {"from_host", copies_.from_host}});

@@ -46,7 +46,7 @@ std::string text_of(const dist::Options& o) {
   return fmt::format(
       "{} k {} {} clip {} {} precision {} communication {} prescale {} predivide {} elastic {} | "
       "overlap {} {} buckets "
-      "{}, {} all_reduce {} prefetch {} live {} persistent {}",
+      "{}, {} all_reduce {} prefetch {} live {} persistent {} optimizer on {}",
       name_of(o.engine),
       o.micro_steps,
       name_of(o.accumulation),
@@ -64,7 +64,8 @@ std::string text_of(const dist::Options& o) {
       o.zero1_all_reduce,
       o.prefetch_elements,
       o.max_live_elements,
-      o.persistent_elements);
+      o.persistent_elements,
+      name_of(o.offload_optimizer));
 }
 
 std::string text_of(const Course& c) {
@@ -132,6 +133,8 @@ dist::Options draw_course_options(fuzz::Random& random, const Numerics& n) {
   for (const fuzz::ParameterPlan& p : n.plan.parameters)
     all += numel(p.shape);
   o.max_live_elements = random.chance(0.3) ? all : 0;
+  if (dist::has_any(dist::zero_engines, o.engine) && random.chance(0.3))
+    o.offload_optimizer = dist::OffloadDevice::cpu;
   return o;
 }
 
