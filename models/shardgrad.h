@@ -23,6 +23,7 @@
 #include "models/data/data.h"
 #include "models/gpt2/gpt2.h"
 #include "models/gpt2/weights.h"
+#include "models/llama/llama.h"
 #include "nn/attention.h"
 #include "nn/block.h"
 #include "nn/init.h"

@@ -44,7 +44,7 @@ const std::map<std::string, std::vector<std::vector<std::string>>> rooms = {
     {"models",
      {{"models/data/", "models/weights/"},
       {"models/size_options", "models/language_model", "models/family"},
-      {"models/gpt2/"},
+      {"models/gpt2/", "models/llama/"},
       {"models/shardgrad"},
       {"models/run/"},
       {"models/measure/"}}},
