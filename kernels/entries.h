@@ -206,15 +206,4 @@ size_t classifier_workspace(const View& x, const View& weight, bool backward, in
   template decltype(kernel<f16>) kernel<f16>;     \
   template decltype(kernel<bf16>) kernel<bf16>;
 
-// The same as designated initializers of a table.
-#define SG_FLOATS(kernel) \
-  { .f32 = kernel<float>, .f64 = kernel<double>, .f16 = kernel<f16>, .bf16 = kernel<bf16> }
-#define SG_ALL(kernel)                                                                             \
-  {                                                                                                \
-    .f32 = kernel<float>, .f64 = kernel<double>, .f16 = kernel<f16>, .bf16 = kernel<bf16>,         \
-    .i32 = kernel<int32_t>, .i64 = kernel<int64_t>, .u8 = kernel<uint8_t>, .boolean = kernel<bool> \
-  }
-#define SG_GRADIENTS(kernel) \
-  { .f32 = kernel<float>, .f16 = kernel<f16>, .bf16 = kernel<bf16> }
-
 }  // namespace sg::kernels::SG_ISA

@@ -15,8 +15,8 @@ The last lines are ctest's summary of the last stage; any failure ends the scrip
 
   --fast        stage 1 only, and of it only the tests labelled `fast`
   --long        every test in all three builds, then the planted faults (each patch in tests/planted/ must make the
-                test it names fail) and the mutants (tests/mutants/, likewise), then every test of a build whose matrix
-                products are Eigen's (build/eigen/)
+                test it names fail), the mutants (tests/mutants/, likewise) and the README's walk-throughs
+                (tests/walkthroughs/), then every test of a build whose matrix products are Eigen's (build/eigen/)
   --skip-setup  don't ask apt; the dependencies are there
 USAGE
 }
@@ -75,6 +75,8 @@ if [[ $mode == long ]]; then
   tools/planted.sh
   stage "mutants"
   tools/mutants.sh
+  stage "the README's walk-throughs"
+  tools/walkthroughs.sh
   stage "every test with matrix products by Eigen"
   build eigen all
   run eigen

@@ -371,16 +371,42 @@ TEST(Structure, TopLevelIsFixed) {
         << name << ": the top level is the architecture; move it below";
 }
 
+// The patches of a folder of tests/, each of which applies to the sources as they are.
+std::vector<fs::path> applying_patches(const std::string& folder) {
+  std::vector<fs::path> patches;
+  for (const auto& entry : fs::directory_iterator(root / "tests" / folder)) {
+    const std::string file = entry.path().string();
+    const auto [applies, report] =
+        run("patch --dry-run -s -f -F0 -p1 -d '" + root.string() + "' < '" + file + "'");
+    EXPECT_TRUE(applies) << file << ": " << report;
+    patches.push_back(entry.path());
+  }
+  return patches;
+}
+
 // tools/planted.sh sees that they are caught; here only that the sources haven't moved away from
 // under them.
 TEST(Structure, PlantedFaultsStillApply) {
   if (!run("patch --version").first)
     GTEST_SKIP() << "no patch program";
-  for (const auto& entry : fs::directory_iterator(root / "tests/planted")) {
-    const std::string file = entry.path().string();
-    const auto [applies, report] =
-        run("patch --dry-run -s -f -F0 -p1 -d '" + root.string() + "' < '" + file + "'");
-    EXPECT_TRUE(applies) << file << ": " << report;
+  EXPECT_FALSE(applying_patches("planted").empty());
+}
+
+// tools/walkthroughs.sh sees that they work. How many files each may touch, tests apart, is the
+// patch's own "Files: n".
+TEST(Structure, TheReadmesWalkThroughsStillApplyAndTouchFewFiles) {
+  if (!run("patch --version").first)
+    GTEST_SKIP() << "no patch program";
+  for (const fs::path& patch : applying_patches("walkthroughs")) {
+    std::ifstream file(patch);
+    int most = 0, touched = 0;
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Files: "))
+        most = std::stoi(line.substr(7));
+      touched += line.starts_with("+++ b/") && !line.starts_with("+++ b/tests/");
+    }
+    EXPECT_GT(touched, 0) << patch;
+    EXPECT_LE(touched, most) << patch;
   }
 }
 
