@@ -20,19 +20,23 @@ fi
 copy_sources $(sed -n 's|^+++ b/\(.*\)$|\1|p' "${patches[@]}")
 
 header() { sed -n "s/^$1: //p;/^--- /q" "$2"; }
-build_and_run() {  # TARGET TESTS; 1 if a test failed; a build that fails ends the script
-  build_copy "$1" || { cat "$log"; exit 1; }
-  test_copy "$2"
-}
+build() { build_copy "$1" || { cat "$log"; exit 1; }; }  # a build that fails ends the script
+
+# Without a fault all the tests pass, together: a fault's build is then one build, not two.
+names=()
+for patch in "${patches[@]}"; do
+  build "$(header Target "$patch")"
+  names+=("$(header Test "$patch")")
+done
+test_copy "$(IFS='|'; echo "${names[*]}")" || { cat "$log"; echo "a test fails without a fault"; exit 1; }
 
 uncaught=0
 for patch in "${patches[@]}"; do
-  target=$(header Target "$patch")
   tests=$(header Test "$patch")
   patch_file=$(realpath "$patch")
-  build_and_run "$target" "$tests" || { cat "$log"; echo "$patch: $tests fails without the fault"; exit 1; }
   patch -d "$source" -p1 -F0 -s --no-backup-if-mismatch <"$patch_file"
-  if build_and_run "$target" "$tests"; then
+  build "$(header Target "$patch")"
+  if test_copy "$tests"; then
     echo "$patch: NOT CAUGHT by $tests"
     uncaught=1
   else
