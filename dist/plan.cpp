@@ -74,7 +74,7 @@ void estimate(EnginePlan& plan, const Options& options, const Hardware& on) {
 MemoryPeaks peaks_of(const Ledger& ledger) {
   MemoryPeaks peaks{.total = ledger.total_peak(), .setup = ledger.setup_peak()};
   for (int c = 0; c < category_count; ++c)
-    peaks.by_category[static_cast<size_t>(c)] = ledger.peak(static_cast<Category>(c));
+    peaks.by_category[c] = ledger.peak(static_cast<Category>(c));
   for (Category c :
        {Category::parameters, Category::gradients, Category::optimizer, Category::accumulation})
     peaks.model_states += ledger.peak(c);
@@ -141,10 +141,10 @@ std::vector<std::vector<int64_t>> owned_by_rank(const MakeDryModel& make,
                                                 Options options,
                                                 const DryGroup& group) {
   options.reduction = Algorithm::ordered;  // the partition is the same, and the group sees it
-  std::vector<std::vector<int64_t>> owned(static_cast<size_t>(group.ranks));
+  std::vector<std::vector<int64_t>> owned(group.ranks);
   run_dry(make, options, group, 0, {}, [&](const Shards& shards) {
     for (int rank = 0; rank < shards.ranks(); ++rank)
-      owned[static_cast<size_t>(rank)].push_back(shards.count(rank));
+      owned[rank].push_back(shards.count(rank));
   });
   return owned;
 }
@@ -162,9 +162,9 @@ std::vector<int> ranks_to_plan(const std::vector<std::vector<int64_t>>& owned) {
                    [](const Candidate& a, const Candidate& b) { return a.first > b.first; });
   std::vector<int> chosen;
   for (const auto& [sum, rank] : candidates) {
-    const auto& mine = owned[static_cast<size_t>(rank)];
+    const auto& mine = owned[rank];
     const bool covered = std::any_of(chosen.begin(), chosen.end(), [&](int other) {
-      const auto& more = owned[static_cast<size_t>(other)];
+      const auto& more = owned[other];
       return std::equal(mine.begin(), mine.end(), more.begin(), more.end(), std::less_equal<>());
     });
     if (!covered)

@@ -23,7 +23,7 @@ HostUpdate::HostUpdate(CopyStream& copies, DType parameter) : copies_(copies) {
   const int count = threads(copies.device());
   for (int i = 0; i < count; ++i)
     workers_.emplace_back(host, "host update");
-  places_.resize(static_cast<size_t>(count) + 2);
+  places_.resize(count + 2);
   if (!is_16bit(parameter))
     return;
   CategoryScope scope(Category::buckets);

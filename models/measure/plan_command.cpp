@@ -66,9 +66,12 @@ std::string traffic_row(const dist::EnginePlan& plan) {
                        static_cast<double>(t.received) * 1e-9,
                        t.calls);
   }
-  return row + fmt::format("  about {:.4g} s a step, {:.4g} s of it waiting for others",
+  // Nobody told how fast the host is.
+  const bool host_updates = plan.host.peak(Category::optimizer) > 0;
+  return row + fmt::format("  about {:.4g} s a step, {:.4g} s of it waiting for others{}",
                            plan.step_seconds(),
-                           plan.exposed_seconds);
+                           plan.exposed_seconds,
+                           host_updates ? ", without the host's update and copies" : "");
 }
 
 Json json_of(const dist::EnginePlan& plan) {
